@@ -1,0 +1,52 @@
+"""How long a call takes and how much memory it needs at its peak (Linux)."""
+
+import ctypes
+import gc
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Measurement(NamedTuple):
+    """What one call costs."""
+
+    seconds: float
+    peak_bytes: int
+
+
+def measure(function: Callable[[], object], repeats: int = 3) -> Measurement:
+    """Call `function` once to warm up, then `repeats` times.
+
+    Args:
+        function: what to measure; its result is thrown away, but counts as memory while the call lasts.
+        repeats: how many timed calls.
+
+    Returns:
+        the median of the times, and the largest growth of resident memory during a call.
+    """
+    seconds, peaks = [], []
+    function()
+    for _ in range(repeats):
+        before = _start_watching_memory()
+        start = time.perf_counter()
+        result = function()
+        seconds.append(time.perf_counter() - start)
+        peaks.append(_resident_bytes("VmHWM") - before)
+        del result
+    return Measurement(statistics.median(seconds), max(peaks))
+
+
+def _start_watching_memory() -> int:
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)  # freed blocks that stay mapped would hide the next call's growth
+    Path("/proc/self/clear_refs").write_text("5")  # sets the peak (VmHWM) back to what is resident now
+    return _resident_bytes("VmRSS")
+
+
+def _resident_bytes(field: str) -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(field + ":"):
+            return int(line.split()[1]) * 1024
+    raise RuntimeError(f"/proc/self/status has no {field}: peak memory is measured on Linux only.")

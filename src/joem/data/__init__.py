@@ -1,0 +1,48 @@
+"""Pictures with masks: datasets, joint transforms, the guard that keeps unseen classes out of training."""
+
+from joem.data import scenes
+from joem.data.files import as_pixels, read_image
+from joem.data.folder import Folder, write_folder
+from joem.data.guard import (
+    ClassCount,
+    SeenOnly,
+    TrainingSet,
+    class_pixels,
+    class_presence,
+    describe,
+    guard,
+    seen_only,
+)
+from joem.data.registry import KINDS, open
+from joem.data.sampler import EpochSampler
+from joem.data.samples import Dataset, Sample, collate
+from joem.data.scenes import Scenes
+from joem.data.transforms import Transform, evaluation, training
+from joem.data.voc import VOC
+
+__all__ = [
+    "KINDS",
+    "VOC",
+    "ClassCount",
+    "Dataset",
+    "EpochSampler",
+    "Folder",
+    "Sample",
+    "Scenes",
+    "SeenOnly",
+    "TrainingSet",
+    "Transform",
+    "as_pixels",
+    "class_pixels",
+    "class_presence",
+    "collate",
+    "describe",
+    "evaluation",
+    "guard",
+    "open",
+    "read_image",
+    "scenes",
+    "seen_only",
+    "training",
+    "write_folder",
+]

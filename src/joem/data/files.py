@@ -1,0 +1,149 @@
+"""Pictures and masks in files: reading them, and a dataset of them."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image, ImageOps
+from torch import Tensor
+
+from joem.data.samples import Sample
+from joem.errors import JoemError
+from joem.vocabulary import VOID, Vocabulary
+
+Colour = tuple[int, int, int]
+
+
+class Item(NamedTuple):
+    """A picture and its mask on disk."""
+
+    name: str
+    image: Path
+    mask: Path
+
+
+class FileDataset:
+    """A dataset of picture and mask files.
+
+    Args:
+        vocabulary: the classes.
+        items: the files, in order.
+        colours: which label every colour of an RGB mask means; palette and grey masks hold labels themselves.
+    """
+
+    def __init__(
+        self, vocabulary: Vocabulary, items: Sequence[Item], colours: Mapping[Colour, int] | None = None
+    ) -> None:
+        self.names, self.background = vocabulary.names, vocabulary.background
+        self.items = tuple(items)
+        self._colours = dict(colours or {})
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, index: int) -> Sample:
+        item = self.items[index]
+        image, labels = read_image(item.image), self.labels(index)
+        if image.shape[1:] != labels.shape:
+            raise JoemError(
+                f"Image {item.image} is {_size(image)} (width x height) and its mask {item.mask} is "
+                f"{_size(labels)}: they must have one size. Export the mask again at the size of the picture."
+            )
+        return Sample(image, labels, item.name)
+
+    def labels(self, index: int) -> Tensor:
+        """The labels of one picture, without reading the picture."""
+        return read_labels(self.items[index].mask, len(self.names), self._colours)
+
+
+def read_image(path: Path) -> Tensor:
+    """Read any picture file as (3, H, W) uint8 RGB, turned the way its EXIF orientation says."""
+    return as_pixels(_open(path))
+
+
+def as_pixels(picture: Image.Image) -> Tensor:
+    """Any Pillow picture (grey, 16-bit, CMYK, with alpha) as (3, H, W) uint8 RGB, turned as its EXIF says.
+
+    >>> as_pixels(Image.new("L", (5, 4), 7)).shape
+    torch.Size([3, 4, 5])
+    """
+    picture = ImageOps.exif_transpose(picture)
+    if picture.mode.startswith("I"):  # 16-bit grey, which Pillow would clip at 255 instead of scaling
+        picture = Image.fromarray((np.asarray(picture) / 257).clip(0, 255).astype(np.uint8))
+    return torch.from_numpy(np.array(picture.convert("RGB"))).permute(2, 0, 1).contiguous()
+
+
+def read_labels(path: Path, classes: int, colours: Mapping[Colour, int]) -> Tensor:
+    """Read a mask file as (H, W) int64 labels below `classes`, or void.
+
+    Palette and grey masks hold the labels themselves, 255 for void; RGB masks are translated by `colours`.
+    """
+    mask = _open(path)
+    if mask.mode in {"RGB", "RGBA"}:
+        labels = _from_colours(np.asarray(mask.convert("RGB")), path, colours)
+    else:
+        labels = np.asarray(mask.getchannel(0) if mask.mode == "LA" else mask).astype(np.int64)
+    wrong = labels[((labels < 0) | (labels >= classes)) & (labels != VOID)]
+    if wrong.size:
+        raise JoemError(
+            f"Mask {path} holds {_most_frequent(wrong)}, but the classes are 0 to {classes - 1} and void is "
+            f"{VOID}. List the missing class or repaint the mask."
+        )
+    return torch.from_numpy(labels)
+
+
+def listed(names: Iterable[str]) -> str:
+    """Up to five of the names, and how many more there are.
+
+    >>> listed("abcdefg")
+    'a, b, c, d, e and 2 more'
+    """
+    every = list(names)
+    more = f" and {len(every) - 5} more" if len(every) > 5 else ""
+    return ", ".join(every[:5]) + more
+
+
+def read_list(path: Path) -> list[str]:
+    """The picture names in a split file, one per line; blank lines do not count."""
+    return [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+
+
+def _open(path: Path) -> Image.Image:
+    try:
+        with Image.open(path) as picture:
+            return ImageOps.exif_transpose(picture)
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise JoemError(
+            f"Cannot read {path}: {error}. Replace the file or take it out of the dataset."
+        ) from None
+
+
+def _from_colours(pixels: NDArray[np.uint8], path: Path, colours: Mapping[Colour, int]) -> NDArray[np.int64]:
+    if not colours:
+        raise JoemError(
+            f"Mask {path} is an RGB picture, and no colours are given: write each class of classes.txt "
+            "as 'name #RRGGBB', or save masks as palette or grey PNG that hold the labels."
+        )
+    codes = pixels.astype(np.int64) @ np.array([1 << 16, 1 << 8, 1])
+    present, positions = np.unique(codes, return_inverse=True)
+    table = {(red << 16) + (green << 8) + blue: label for (red, green, blue), label in colours.items()}
+    labels = np.array([table.get(int(code), -1) for code in present])[positions.reshape(codes.shape)]
+    if (labels < 0).any():
+        raise JoemError(
+            f"Mask {path} holds {_most_frequent(codes[labels < 0], '#{:06X}')}, which classes.txt does not "
+            "list. List the colour, or save masks without smoothing and without JPEG compression."
+        )
+    return labels
+
+
+def _most_frequent(values: NDArray[np.int64], form: str = "{}") -> str:
+    distinct, counts = np.unique(values, return_counts=True)
+    others = f" and {len(distinct) - 1} more such values" if len(distinct) > 1 else ""
+    return f"the value {form.format(distinct[counts.argmax()])} at {counts.max()} pixels{others}"
+
+
+def _size(pixels: Tensor) -> str:
+    return f"{pixels.shape[-1]}x{pixels.shape[-2]}"

@@ -1,0 +1,159 @@
+"""Your own pictures: a folder of images, a folder of masks and a list of classes."""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+from rich.console import Console
+from rich.progress import track
+
+from joem.data.files import Colour, FileDataset, Item, listed, read_list
+from joem.data.samples import Dataset
+from joem.errors import BadUsage, JoemError, choose
+from joem.vocabulary import VOID, Vocabulary, colours
+
+LAYOUT = "images/ (pictures), masks/ (one mask per picture, same name) and classes.txt (one class per line)"
+
+_IMAGES = {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff"}
+_MASKS = {".png", ".bmp", ".tif", ".tiff"}
+_CLASS = re.compile(r"(?P<name>.+?)(\s+(#(?P<hex>[0-9a-fA-F]{6})|(?P<rgb>\d{1,3}\s+\d{1,3}\s+\d{1,3})))?")
+_VOID_COLOUR = (224, 224, 192)
+
+
+class Folder(FileDataset):
+    """Pictures and masks in `images/` and `masks/`, classes in `classes.txt`.
+
+    The number of a line in classes.txt, from 0, is the label of its class. Palette and grey masks hold
+    labels, 255 for void. For masks painted in RGB colours a line also gives the colour, "cow #408000" or
+    "cow 64 128 0", and a last line named "void" may give the colour of unlabelled pixels. A class named
+    "background" is taken as the background. Masks without a picture are not used.
+
+    Args:
+        root: the folder that holds all of that.
+        split: a list of picture names in splits/, such as train for splits/train.txt; all pictures if None.
+    """
+
+    def __init__(self, root: str | Path, split: str | None = None) -> None:
+        folder = Path(root)
+        for path in (folder, folder / "images", folder / "masks", folder / "classes.txt"):
+            if not path.exists():
+                raise JoemError(f"There is no {path}. A dataset folder holds {LAYOUT}.")
+        names, palette = _read_classes(folder / "classes.txt")
+        images, masks = _by_stem(folder / "images", _IMAGES), _by_stem(folder / "masks", _MASKS)
+        if not images:
+            raise JoemError(f"{folder / 'images'} holds no pictures ({', '.join(sorted(_IMAGES))}).")
+        stems = list(images) if split is None else _read_split(folder, split, images)
+        missing = [images[stem].name for stem in stems if stem not in masks]
+        if missing:
+            raise JoemError(
+                f"{len(missing)} of {len(stems)} pictures have no mask of the same name "
+                f"({', '.join(sorted(_MASKS))}) in {folder / 'masks'}: {listed(missing)}. "
+                "Add the masks or take the pictures out."
+            )
+        vocabulary = Vocabulary(names, background="background" if "background" in names else None)
+        super().__init__(vocabulary, [Item(stem, images[stem], masks[stem]) for stem in stems], palette)
+
+
+def write_folder(dataset: Dataset, root: str | Path, progress: bool = True) -> None:
+    """Write any dataset as a `Folder`, with PNG pictures and palette PNG masks in the vocabulary's colours.
+
+    Args:
+        dataset: what to write.
+        root: a new or empty folder.
+        progress: show a progress bar.
+    """
+    folder = Path(root)
+    if folder.exists() and any(folder.iterdir()):
+        raise BadUsage(f"{folder} is not empty: give a new folder, or delete its files first.")
+    if len(dataset.names) > VOID:
+        raise BadUsage(f"A mask file holds at most {VOID} classes, the dataset has {len(dataset.names)}.")
+    for part in ("images", "masks"):
+        (folder / part).mkdir(parents=True, exist_ok=True)
+    (folder / "classes.txt").write_text("".join(f"{name}\n" for name in dataset.names), encoding="utf-8")
+    palette = np.zeros((VOID + 1, 3), np.uint8)
+    palette[: len(dataset.names)] = colours(dataset.names, dataset.background)
+    palette[VOID] = _VOID_COLOUR
+    for index in track(
+        range(len(dataset)), "Writing", console=Console(stderr=True), transient=True, disable=not progress
+    ):
+        sample = dataset[index]
+        Image.fromarray(sample.image.permute(1, 2, 0).numpy()).save(folder / "images" / f"{sample.name}.png")
+        mask = Image.fromarray(sample.labels.numpy().astype(np.uint8))
+        mask.putpalette(palette.tobytes())
+        mask.save(folder / "masks" / f"{sample.name}.png")
+
+
+def _read_classes(path: Path) -> tuple[tuple[str, ...], dict[Colour, int]]:
+    """Class names in order, and the label of every colour."""
+    lines = path.read_text(encoding="utf-8").rstrip().splitlines()
+    names: list[str] = []
+    palette: dict[Colour, int] = {}
+    for number, line in enumerate(lines):
+        name, colour = _read_class(line, f"line {number + 1} of {path}")
+        is_void = name == "void"
+        if is_void and number < len(lines) - 1:
+            raise JoemError(
+                f"'void' must be the last line of {path}, got line {number + 1}: it is not a class."
+            )
+        if colour in palette:
+            raise JoemError(f"Line {number + 1} of {path} repeats the colour of another class: {line!r}.")
+        if colour is not None:
+            palette[colour] = VOID if is_void else number
+        if not is_void:
+            names.append(name)
+    if not 1 <= len(names) <= VOID:
+        raise JoemError(f"{path} must list 1 to {VOID} classes, one per line, got {len(names)}.")
+    return tuple(names), palette
+
+
+def _read_class(line: str, where: str) -> tuple[str, Colour | None]:
+    found = _CLASS.fullmatch(line.strip())
+    if found is None:
+        raise JoemError(f"Expected a class name in {where}, got a blank line.")
+    if found["hex"]:
+        red, green, blue = bytes.fromhex(found["hex"])
+    elif found["rgb"]:
+        red, green, blue = (int(part) for part in found["rgb"].split())
+    else:
+        return found["name"], None
+    if max(red, green, blue) > 255:
+        raise JoemError(f"A colour is three numbers from 0 to 255, got {found['rgb']!r} in {where}.")
+    return found["name"], (red, green, blue)
+
+
+def _by_stem(folder: Path, suffixes: Iterable[str]) -> dict[str, Path]:
+    """Files of these kinds by name without suffix, sorted."""
+    files: dict[str, Path] = {}
+    for path in sorted(folder.iterdir()):
+        if path.suffix.lower() not in suffixes or path.name.startswith("."):
+            continue
+        if path.stem in files:
+            raise JoemError(
+                f"{files[path.stem]} and {path.name} have the same name: rename or delete one of them."
+            )
+        files[path.stem] = path
+    return files
+
+
+def _read_split(folder: Path, split: str, images: dict[str, Path]) -> list[str]:
+    lists = {path.stem: path for path in sorted((folder / "splits").glob("*.txt"))}
+    if not lists:
+        raise JoemError(
+            f"Split {split!r} needs the file {folder / 'splits' / split}.txt, one picture name per line."
+        )
+    names = read_list(lists[choose("split", split, lists)])
+    stems = [
+        name.removesuffix(Path(name).suffix) if Path(name).suffix.lower() in _IMAGES else name
+        for name in names
+    ]
+    unknown = [stem for stem in stems if stem not in images]
+    if unknown:
+        raise JoemError(
+            f"{len(unknown)} of {len(stems)} names in {lists[split]} have no picture in {folder / 'images'}: "
+            f"{listed(unknown)}."
+        )
+    if not stems:
+        raise JoemError(f"{lists[split]} lists no pictures.")
+    return stems

@@ -1,0 +1,19 @@
+"""The loop on Lightning Fabric, checkpoints, resume and evaluation."""
+
+from joem.engine.evaluation import Evaluation, evaluate, rank_dataset
+from joem.engine.memory import reuse_freed_memory
+from joem.engine.model import Model
+from joem.engine.problem import Problem, open_problem
+from joem.engine.training import Interrupted, train
+
+__all__ = [
+    "Evaluation",
+    "Interrupted",
+    "Model",
+    "Problem",
+    "evaluate",
+    "open_problem",
+    "rank_dataset",
+    "reuse_freed_memory",
+    "train",
+]

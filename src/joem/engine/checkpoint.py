@@ -1,0 +1,85 @@
+"""Checkpoints from which a run goes on to the same weights as if it had never stopped."""
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from joem.engine.files import atomic_folder, read_json, read_tensors, write_json, write_tensors
+from joem.engine.model import Model, load_weights
+from joem.errors import JoemError
+
+_OPTIMISERS, _STATE, _WEIGHTS = "optimisers.safetensors", "state.json", "weights.safetensors"
+_KEEP = 2
+
+
+@dataclass
+class Checkpoints:
+    """The checkpoints of one run, `folder/step-N`, each also a model that can be used."""
+
+    folder: Path
+
+    def newest(self) -> Path | None:
+        """The newest checkpoint, if there is one."""
+        found = sorted(self.folder.glob("step-*"))
+        return found[-1] if found else None
+
+    def save(self, step: int, model: Model, optimisers: dict[str, Optimizer], random_state: Tensor) -> Path:
+        """Write a checkpoint whole or not at all, and drop all but the last two.
+
+        `random_state` holds torch's random numbers of every process, one row each.
+        """
+        path = self.folder / f"step-{step:08d}"
+        tensors, groups = _flatten(optimisers)
+        with atomic_folder(path) as draft:
+            model.write(draft)
+            write_tensors(draft / _OPTIMISERS, {**tensors, "random_state": random_state})
+            write_json(draft / _STATE, {"step": step, "groups": groups})
+        for old in sorted(self.folder.glob("step-*"))[:-_KEEP]:
+            shutil.rmtree(old, ignore_errors=True)
+        return path
+
+    def restore(self, path: Path, model: Model, optimisers: dict[str, Optimizer]) -> tuple[int, Tensor]:
+        """Put a checkpoint's weights and optimiser states in place; returns its step and random states."""
+        state = read_json(path / _STATE)
+        weights = read_tensors(path / _WEIGHTS)
+        weights = {
+            key: value for key, value in weights.items() if key in model.method.state_dict()
+        } or weights
+        load_weights(model.method, weights, path)
+        tensors = read_tensors(path / _OPTIMISERS)
+        random_state = tensors.pop("random_state")
+        for name, optimiser in optimisers.items():
+            if name not in state["groups"]:
+                raise JoemError(
+                    f"The checkpoint {path} has no optimiser {name!r}: start a new run with another --out."
+                )
+            optimiser.load_state_dict(_unflatten(name, tensors, state["groups"][name]))
+        return int(state["step"]), random_state
+
+
+def _flatten(optimisers: dict[str, Optimizer]) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Optimiser states as named tensors and JSON: nothing has to be unpickled to resume."""
+    tensors: dict[str, Tensor] = {}
+    groups: dict[str, Any] = {}
+    for name, optimiser in optimisers.items():
+        state = optimiser.state_dict()
+        groups[name] = state["param_groups"]
+        for index, entries in state["state"].items():
+            for key, value in entries.items():
+                if value is not None:
+                    tensors[f"{name}/{index}/{key}"] = torch.as_tensor(value)
+    return tensors, groups
+
+
+def _unflatten(name: str, tensors: dict[str, Tensor], groups: list[dict[str, Any]]) -> dict[str, Any]:
+    state: dict[int, dict[str, Tensor]] = {}
+    for full_key, value in tensors.items():
+        owner, index, key = full_key.split("/")
+        if owner == name:
+            state.setdefault(int(index), {})[key] = value
+    return {"state": state, "param_groups": groups}

@@ -1,0 +1,135 @@
+"""One pass over labelled pictures: rank every pixel's classes once, then score any number of rules."""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from joem import data, decision, scores
+from joem.data import Dataset
+from joem.decision import Ranking
+from joem.engine.model import Model
+from joem.engine.problem import Problem
+from joem.errors import BadUsage
+from joem.recipe import DecisionSettings
+from joem.scores import Scores
+from joem.vocabulary import Vocabulary
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Scores of one rule on one dataset.
+
+    Attributes:
+        decision: the rule with its parameters.
+        scores: what the confusion matrix says.
+        confusion: (K,K) counts, indexed [truth, predicted].
+        vocabulary: the classes.
+        images: how many pictures.
+        seconds: how long the pass took, decisions of all rules included.
+    """
+
+    decision: DecisionSettings
+    scores: Scores
+    confusion: Tensor
+    vocabulary: Vocabulary
+    images: int
+    seconds: float
+
+    def worst_confusions(self, most: int = 5) -> list[tuple[str, str, float]]:
+        """The confusions that hurt most: (true name, taken for, share of the true class's pixels in percent)."""
+        shares = 100 * self.confusion.double() / self.confusion.sum(dim=1, keepdim=True).clamp(min=1)
+        shares.fill_diagonal_(0)
+        top = shares.flatten().topk(min(most, shares.numel()))
+        names, count = self.vocabulary.names, len(self.vocabulary)
+        pairs = [
+            (int(place) // count, int(place) % count, float(share)) for share, place in zip(*top, strict=True)
+        ]
+        return [(names[true], names[taken], share) for true, taken, share in pairs if share > 0]
+
+    def to_dict(self) -> dict[str, Any]:
+        """A form that JSON can hold."""
+        values = self.scores.to_dict()
+        per_class = dict(zip(self.vocabulary.names, values.pop("per_class"), strict=True))
+        return {
+            "rule": self.decision.rule,
+            "sigma": self.decision.sigma,
+            "gamma": self.decision.gamma,
+            "squared": self.decision.squared,
+            **values,
+            "per_class": per_class,
+            "unseen": list(self.vocabulary.unseen),
+            "worst_confusions": [
+                {"truth": true, "predicted": taken, "percent": share}
+                for true, taken, share in self.worst_confusions()
+            ],
+            "images": self.images,
+            "images_per_second": self.images / self.seconds if self.seconds else None,
+        }
+
+
+def evaluate(
+    model: Model, problem: Problem, decisions: Sequence[DecisionSettings], progress: bool = True
+) -> list[Evaluation]:
+    """Score several rules on the evaluation pictures of a problem in one pass."""
+    count = len(problem.vocabulary)
+    counts = [torch.zeros(count, count, dtype=torch.int64) for _ in decisions]
+    started = time.monotonic()
+    for ranking, truth in rank_dataset(model, problem, problem.val, progress):
+        for matrix, wish in zip(counts, decisions, strict=True):
+            matrix += scores.confusion(truth, decide(ranking, wish), count)
+    seconds = time.monotonic() - started
+    unseen, ignored = problem.vocabulary.unseen_indices, problem.ignored
+    return [
+        Evaluation(
+            wish,
+            scores.scores(matrix, unseen, ignored),
+            matrix,
+            problem.vocabulary,
+            len(problem.val),
+            seconds,
+        )
+        for matrix, wish in zip(counts, decisions, strict=True)
+    ]
+
+
+def decide(ranking: Ranking, wish: DecisionSettings) -> Tensor:
+    """Labels of ranked pixels by a rule with its parameters."""
+    return decision.decide(ranking, rule=wish.rule, sigma=wish.sigma, gamma=wish.gamma, squared=wish.squared)
+
+
+@torch.no_grad()
+def rank_dataset(
+    model: Model, problem: Problem, pictures: Dataset, progress: bool = True
+) -> Iterator[tuple[Ranking, Tensor]]:
+    """Rank the classes of every pixel, picture by picture at its own size; gives (ranking, truth) pairs.
+
+    Classes that do not count in the scores (the background in the SPNet setting) are no candidates either.
+    """
+    from rich.progress import track
+
+    vocabulary = problem.vocabulary
+    if not len(pictures):
+        raise BadUsage("There is no picture to evaluate on.")
+    method = model.method.eval()
+    device = next(method.parameters()).device
+    transform = data.evaluation(mean=method.visual.mean, std=method.visual.std)
+    candidates = [label for label in range(len(vocabulary)) if label not in problem.ignored]
+    prototypes = model.prototypes(tuple(vocabulary.names[label] for label in candidates))
+    unseen = [position for position, label in enumerate(candidates) if label in vocabulary.unseen_indices]
+    for index in track(range(len(pictures)), "evaluating", disable=not progress, transient=True):
+        sample = pictures[index]
+        image, truth = transform(sample.image, sample.labels)
+        features = method.features(image[None].to(device))
+        ranking = decision.rank(features, prototypes, unseen, size=truth.shape)
+        yield _relabel(ranking, candidates), truth[None]
+
+
+def _relabel(ranking: Ranking, labels: list[int]) -> Ranking:
+    """A ranking of the candidates in terms of their labels, on the CPU."""
+    seen, near, second, unseen, unseen_near = (field.cpu() for field in ranking)
+    table = torch.tensor([*labels, -1])  # no such class is -1, which reads the last entry
+    return Ranking(table[seen], near, second, table[unseen], unseen_near)

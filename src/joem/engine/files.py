@@ -1,0 +1,75 @@
+"""Files that are either whole or not there."""
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from joem.errors import JoemError
+
+
+@contextmanager
+def atomic_folder(path: Path) -> Iterator[Path]:
+    """A folder that appears under its name only when everything in it has been written."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
+    try:
+        yield draft
+        for file in draft.iterdir():
+            with file.open("rb") as handle:
+                os.fsync(handle.fileno())
+        draft.chmod(0o755)  # mkdtemp makes it private
+        if path.exists():
+            old = Path(tempfile.mkdtemp(prefix=f".{path.name}-old-", dir=path.parent))
+            path.replace(old / path.name)
+            draft.replace(path)
+            shutil.rmtree(old)
+        else:
+            draft.replace(path)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a small file in one go."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}-{os.getpid()}")
+    draft.write_text(text)
+    draft.replace(path)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON in one go."""
+    write_text(path, json.dumps(value, indent=2) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """Read JSON; a damaged file is an error that names it."""
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise JoemError(f"{path} cannot be read ({error}).") from error
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """Read a safetensors file; a damaged file is an error that names it."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise JoemError(f"{path} cannot be read ({error}).") from error
+
+
+def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
+    """Write a safetensors file."""
+    from safetensors.torch import save_file
+
+    save_file({key: value.detach().cpu().contiguous() for key, value in tensors.items()}, path)

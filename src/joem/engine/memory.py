@@ -1,0 +1,23 @@
+"""Keeping freed memory for the next step: on CPU, page faults otherwise take more than half of a training step."""
+
+import ctypes
+import os
+import platform
+
+# glibc's mallopt parameters (malloc.h).
+_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
+_GIBIBYTE = 1 << 30
+
+
+def reuse_freed_memory() -> bool:
+    """Ask glibc to keep freed blocks instead of returning them to the system after every tensor.
+
+    By default a block above 32 MiB at most is mapped and unmapped each time, and every page of it faults in again.
+    Does nothing where another C library is used or the user has set a MALLOC_ variable. Returns whether it took
+    effect. Memory use stays at the peak of the process instead of falling between steps.
+    """
+    if platform.libc_ver()[0] != "glibc" or any(name.startswith("MALLOC_") for name in os.environ):
+        return False
+    mallopt = ctypes.CDLL(None).mallopt
+    wishes = {_M_MMAP_THRESHOLD: 32 << 20, _M_TRIM_THRESHOLD: 2 * _GIBIBYTE - 1, _M_TOP_PAD: 256 << 20}
+    return all([mallopt(ctypes.c_int(option), ctypes.c_int(value)) == 1 for option, value in wishes.items()])

@@ -1,0 +1,69 @@
+"""What a recipe asks to be learnt: which pictures, which classes, who is unseen."""
+
+from dataclasses import dataclass
+
+from joem import data, protocols
+from joem.data import Dataset
+from joem.data.scenes import Scenes
+from joem.errors import BadUsage
+from joem.recipe import DataSettings
+from joem.vocabulary import Vocabulary
+
+# The evaluation pictures of scenes come from other seeds than the training pictures.
+_SCENES_VALIDATION_SEED = 1_000_000
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Pictures to train and to evaluate on, with the roles of their classes.
+
+    Attributes:
+        vocabulary: the classes; labels of both datasets are its indices.
+        rule: what happens to unseen masks in training, "exclude" or "ignore".
+        ignored: labels that do not count in scores (the background in the SPNet setting).
+        train: the training pictures before the rule.
+        val: the evaluation pictures.
+    """
+
+    vocabulary: Vocabulary
+    rule: str
+    ignored: tuple[int, ...]
+    train: Dataset
+    val: Dataset
+
+
+def open_problem(settings: DataSettings) -> Problem:
+    """Open the data of a recipe and settle which classes are unseen."""
+    if settings.kind == "scenes":
+        return _scenes(settings)
+    train = data.open(settings.kind, settings.root, settings.train_split)
+    val = data.open(settings.kind, settings.root, settings.val_split)
+    if settings.protocol is None:
+        vocabulary = Vocabulary(train.names, tuple(settings.unseen), settings.background or train.background)
+        return Problem(vocabulary, settings.rule, (), train, val)
+    protocol = protocols.get(settings.protocol)
+    vocabulary = protocol.vocabulary
+    if vocabulary.names != train.names:
+        raise BadUsage(
+            f"Protocol {settings.protocol!r} is about {protocol.dataset!r} with {len(vocabulary)} classes, but "
+            f"{settings.kind!r} has {len(train.names)} others: choose a protocol for these data, or give --data.unseen."
+        )
+    hidden = () if protocol.score_background or vocabulary.background is None else (vocabulary.background,)
+    return Problem(vocabulary, protocol.rule, tuple(map(vocabulary.index, hidden)), train, val)
+
+
+def _scenes(settings: DataSettings) -> Problem:
+    """Training pictures show seen classes only, as in a world where nobody met the others yet."""
+    default = data.scenes.vocabulary()
+    vocabulary = default.with_unseen(settings.unseen) if settings.unseen else default
+    return scenes_problem(settings, vocabulary)
+
+
+def scenes_problem(settings: DataSettings, vocabulary: Vocabulary) -> Problem:
+    """Scenes for a given vocabulary, such as one with seen classes held out."""
+    classes = [name for name in vocabulary.names if name != vocabulary.background]
+    train = Scenes(
+        settings.train_count, settings.size, settings.seed, classes=classes, only=[*vocabulary.seen]
+    )
+    val = Scenes(settings.val_count, settings.size, settings.seed + _SCENES_VALIDATION_SEED, classes=classes)
+    return Problem(vocabulary, "exclude", (), train, val)

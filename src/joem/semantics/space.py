@@ -1,0 +1,204 @@
+"""The space of word vectors that a model is trained in, its normalisation frozen at training."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+
+from joem.errors import BadUsage, JoemError, choose
+from joem.semantics.installed import PhraseEncoder
+from joem.semantics.parts import Normalise, Part, from_seed, from_table, from_text, restore, split
+from joem.semantics.words import OutOfVocabulary
+
+
+@dataclass(frozen=True, eq=False)
+class Semantics:
+    """Vectors of class names, from one or more sources side by side; made by `load`, `table` or `random`.
+
+    Each source is normalised on its own before they are joined. What normalisation needs to know of the
+    training names is fixed by `fit`, so that a new word at test time lands in the space of the training.
+
+    >>> space = load("glove").fit(["horse", "sheep", "car"])
+    >>> space.vectors(["horse", "cow"]).shape
+    torch.Size([2, 50])
+    """
+
+    spec: str
+    parts: tuple[Part, ...]
+    normalise: Normalise = "none"
+    prompt: str = "{}"
+    oov: OutOfVocabulary = "error"
+    centre: bool = False
+    renaming: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def dimension(self) -> int:
+        """D, the length of a vector."""
+        return sum(part.source.dimension for part in self.parts)
+
+    def fit(self, names: Iterable[str]) -> "Semantics":
+        """The same space with its centre and scale fixed by the training (seen) names.
+
+        The centre is the mean of their vectors, if asked for; "max" divides by the largest norm among them.
+        """
+        wanted = self._renamed(names)
+        if not wanted:
+            raise BadUsage("fit needs the names of the seen classes, got none.")
+        return replace(self, parts=tuple(self._fit_part(part, wanted) for part in self.parts))
+
+    def vectors(self, names: Iterable[str]) -> torch.Tensor:
+        """The vectors of any names, float32 (K, D)."""
+        if any(
+            (self.normalise == "max" and part.scale is None) or (self.centre and part.centre is None)
+            for part in self.parts
+        ):
+            raise JoemError(
+                "The scale comes from the training names: call fit(seen_names) before vectors(names)."
+            )
+        wanted = self._renamed(names)
+        placed = [part.place(part.source.rows(wanted), self.normalise) for part in self.parts]
+        return torch.from_numpy(np.concatenate(placed, axis=1).astype(np.float32))
+
+    def provenance(self) -> dict[str, Any]:
+        """Where the vectors come from and how they were normalised, in a form that JSON can hold."""
+        return {
+            "spec": self.spec,
+            "normalise": self.normalise,
+            "prompt": self.prompt,
+            "oov": self.oov,
+            "centre": self.centre,
+            "renaming": dict(self.renaming),
+            "parts": [
+                {
+                    "kind": part.kind,
+                    **part.origin(),
+                    "dimension": part.source.dimension,
+                    "scale": part.scale,
+                    "centre": None if part.centre is None else part.centre.tolist(),
+                }
+                for part in self.parts
+            ],
+        }
+
+    @classmethod
+    def from_provenance(cls, data: Mapping[str, Any], search: Iterable[str | Path] = ()) -> "Semantics":
+        """The inverse of `provenance`: the same vectors, or an error that says what is missing.
+
+        Args:
+            data: what `provenance` gave.
+            search: files, or folders of files, where word-vector files may be now.
+        """
+        places = [Path(place) for place in search]
+        parts = tuple(
+            replace(
+                restore(text, saved, data, places),
+                scale=saved["scale"],
+                centre=None if saved["centre"] is None else np.array(saved["centre"]),
+            )
+            for text, saved in zip(split(data["spec"]), data["parts"], strict=True)
+        )
+        return cls(
+            data["spec"],
+            parts,
+            data["normalise"],
+            data["prompt"],
+            data["oov"],
+            data["centre"],
+            data["renaming"],
+        )
+
+    def _fit_part(self, part: Part, names: list[str]) -> Part:
+        rows = part.source.rows(names)
+        centred = replace(
+            part, centre=rows.mean(axis=0, dtype=np.float64) if self.centre else None, scale=None
+        )
+        if self.normalise != "max":
+            return centred
+        scale = float(np.linalg.norm(centred.place(rows, "none"), axis=1).max())
+        if scale == 0:
+            raise BadUsage(
+                f"The vectors of {', '.join(names)} in {part.kind} are all zero: nothing to scale by."
+            )
+        return replace(centred, scale=scale)
+
+    def _renamed(self, names: Iterable[str]) -> list[str]:
+        if isinstance(names, str):
+            raise BadUsage(
+                f"names must be a sequence of names, got the single text {names!r}: use [{names!r}]."
+            )
+        return [self.renaming.get(name, name) for name in names]
+
+
+def load(
+    spec: str,
+    normalise: Normalise = "max",
+    prompt: str = "{}",
+    oov: OutOfVocabulary = "error",
+    centre: bool = False,
+) -> Semantics:
+    """The vectors that a text names.
+
+    Args:
+        spec: "glove", "use" or "minilm" (installed packages), "word2vec:FILE", "fasttext:FILE" or
+            "glove:FILE" (text or binary, told by the file itself), or several joined with "+", side by side.
+        normalise: "max" divides by the largest norm among the names given to `fit`, as JoEm's authors do;
+            "l2" makes each vector of unit length; "none" leaves them.
+        prompt: the sentence that sentence encoders read, with {} in place of the name.
+        oov: what a word without a vector does: "error", "zero" (counts as a zero vector, before centring) or
+            "skip" (left out of the mean of a name of several words).
+        centre: subtract the mean of the vectors of the names given to `fit`.
+
+    >>> load("glove+glove", normalise="l2").vectors(["cow", "dining table"]).shape
+    torch.Size([2, 100])
+    """
+    choose("normalisation", normalise, get_args(Normalise))
+    choose("out-of-vocabulary rule", oov, get_args(OutOfVocabulary))
+    parts = tuple(from_text(text, prompt, oov) for text in split(spec))
+    if prompt != "{}" and not any(isinstance(part.source, PhraseEncoder) for part in parts):
+        raise BadUsage(
+            f"The prompt {prompt!r} is for sentence encoders (use, minilm); {spec!r} looks up words."
+        )
+    return Semantics(spec, parts, normalise, prompt, oov, centre)
+
+
+def table(vectors: Mapping[str, ArrayLike]) -> Semantics:
+    """The given vectors as they are, for use where their source is not at hand.
+
+    >>> table({"cow": [1.0, 0.0], "horse": [0.0, 1.0]}).vectors(["horse"])
+    tensor([[0., 1.]])
+    """
+    return Semantics("table", (from_table(vectors),))
+
+
+def random(dimension: int, seed: int = 0) -> Semantics:
+    """Control: for every name a Gaussian vector of its own, of norm about 1, that means nothing.
+
+    >>> space = random(8)
+    >>> bool((space.vectors(["cow"]) == space.vectors(["horse", "cow"])[1]).all())
+    True
+    """
+    return Semantics("random", (from_seed(dimension, seed),))
+
+
+def shuffled(semantics: Semantics, names: Iterable[str], seed: int = 0) -> Semantics:
+    """Control: each of the names gets the vector of another one; names not listed keep their own.
+
+    Whole names are exchanged, not words: exchanging words would only rename them ("red cow" and "red car"
+    would still share a word), and what a method learns from shared words would survive.
+
+    >>> space = table({"cow": [1.0, 0.0], "car": [0.0, 1.0]})
+    >>> shuffled(space, ["cow", "car"]).vectors(["cow"])
+    tensor([[0., 1.]])
+    """
+    distinct = list(dict.fromkeys(names))
+    if len(distinct) < 2:
+        raise BadUsage(f"Shuffling needs at least two different names, got {len(distinct)}.")
+    # One cycle through the names in random order leaves none in its place.
+    order = [distinct[i] for i in np.random.default_rng(seed).permutation(len(distinct))]
+    cycle = zip(order, order[1:] + order[:1], strict=True)
+    moved = {name: semantics.renaming.get(other, other) for name, other in cycle}
+    return replace(semantics, renaming={**semantics.renaming, **moved})

@@ -1,0 +1,137 @@
+"""Class names and their roles: one small frozen type that everything passes around."""
+
+import colorsys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from joem.errors import BadUsage, choose
+
+VOID = 255
+"""The label of pixels that nobody labelled; it never counts in a loss or a score."""
+
+# Okabe and Ito's eight colours, told apart by colour-blind people, then generated ones.
+_FIRST_COLOURS = (
+    (230, 159, 0),
+    (86, 180, 233),
+    (0, 158, 115),
+    (240, 228, 66),
+    (0, 114, 178),
+    (213, 94, 0),
+    (204, 121, 167),
+)
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """The classes of a problem in index order, and which of them have no masks.
+
+    Args:
+        names: class names; the position of a name is its label.
+        unseen: the names without training masks.
+        background: the name of the background class, if there is one.
+
+    >>> v = Vocabulary(("background", "horse", "cow"), unseen=("cow",), background="background")
+    >>> v.seen, v.unseen_indices
+    (('background', 'horse'), (2,))
+    """
+
+    names: tuple[str, ...]
+    unseen: tuple[str, ...] = ()
+    background: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "names", _as_names("names", self.names))
+        object.__setattr__(self, "unseen", _as_names("unseen", self.unseen))
+        if not self.names:
+            raise BadUsage("A vocabulary needs at least one class name, got none.")
+        for name in self.unseen:
+            choose("unseen class", name, self.names)
+        if self.background is not None:
+            choose("background class", self.background, self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @cached_property
+    def seen(self) -> tuple[str, ...]:
+        """Names of the classes with training masks, in index order."""
+        return tuple(name for name in self.names if name not in self._unseen_set)
+
+    @cached_property
+    def seen_indices(self) -> tuple[int, ...]:
+        """Labels of the seen classes."""
+        return tuple(i for i, name in enumerate(self.names) if name not in self._unseen_set)
+
+    @cached_property
+    def unseen_indices(self) -> tuple[int, ...]:
+        """Labels of the unseen classes."""
+        return tuple(i for i, name in enumerate(self.names) if name in self._unseen_set)
+
+    @cached_property
+    def _unseen_set(self) -> frozenset[str]:
+        return frozenset(self.unseen)
+
+    def index(self, name: str) -> int:
+        """Label of a name."""
+        return self.names.index(choose("class", name, self.names))
+
+    def with_unseen(self, unseen: Iterable[str]) -> "Vocabulary":
+        """The same classes with other ones held out."""
+        return Vocabulary(self.names, tuple(unseen), self.background)
+
+    @cached_property
+    def colours(self) -> tuple[tuple[int, int, int], ...]:
+        """One RGB colour per class; the background is dark grey."""
+        return colours(self.names, self.background)
+
+    def to_dict(self) -> dict[str, Any]:
+        """A form that JSON can hold."""
+        return {"names": list(self.names), "unseen": list(self.unseen), "background": self.background}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> "Vocabulary":
+        """The inverse of `to_dict`."""
+        return cls(tuple(data["names"]), tuple(data["unseen"]), data["background"])
+
+
+def colours(names: Iterable[str], background: str | None = None) -> tuple[tuple[int, int, int], ...]:
+    """One RGB colour per name, distinct between neighbours and readable for colour-blind people first.
+
+    >>> colours(["background", "cow"], background="background")
+    ((60, 60, 60), (230, 159, 0))
+    """
+    result: list[tuple[int, int, int]] = []
+    used = 0
+    for name in names:
+        if name == background:
+            result.append((60, 60, 60))
+            continue
+        if used < len(_FIRST_COLOURS):
+            result.append(_FIRST_COLOURS[used])
+        else:  # the golden ratio spreads hues evenly however many there are
+            hue = (used * 0.618034) % 1.0
+            red, green, blue = colorsys.hsv_to_rgb(
+                hue, (0.9, 0.55, 0.75)[used % 3], (0.95, 0.8, 0.6)[used // 3 % 3]
+            )
+            result.append((round(red * 255), round(green * 255), round(blue * 255)))
+        used += 1
+    return tuple(result)
+
+
+def _as_names(field: str, value: Iterable[str]) -> tuple[str, ...]:
+    if isinstance(value, str):
+        raise BadUsage(
+            f"{field} must be a sequence of class names, got the single text {value!r}: use [{value!r}]."
+        )
+    names = tuple(value)
+    for name in names:
+        if not isinstance(name, str) or not name.strip():
+            raise BadUsage(f"Every class name in {field} must be a non-empty text, got {name!r}.")
+    repeated = (
+        sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
+    )
+    if repeated:
+        raise BadUsage(f"Class names in {field} must differ, these repeat: {', '.join(repeated)}.")
+    return names
