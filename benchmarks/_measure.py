@@ -17,25 +17,24 @@ class Measurement(NamedTuple):
 
 
 def measure(function: Callable[[], object], repeats: int = 3) -> Measurement:
-    """Call `function` once to warm up, then `repeats` times.
+    """Call `function` once to see its memory, then `repeats` times to see its time.
 
     Args:
         function: what to measure; its result is thrown away, but counts as memory while the call lasts.
         repeats: how many timed calls.
 
     Returns:
-        the median of the times, and the largest growth of resident memory during a call.
+        the median of the times, and the growth of resident memory at its peak.
     """
-    seconds, peaks = [], []
+    before = _start_watching_memory()
     function()
+    peak_bytes = _resident_bytes("VmHWM") - before
+    seconds = []
     for _ in range(repeats):
-        before = _start_watching_memory()
         start = time.perf_counter()
-        result = function()
+        function()
         seconds.append(time.perf_counter() - start)
-        peaks.append(_resident_bytes("VmHWM") - before)
-        del result
-    return Measurement(statistics.median(seconds), max(peaks))
+    return Measurement(statistics.median(seconds), peak_bytes)
 
 
 def _start_watching_memory() -> int:

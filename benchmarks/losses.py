@@ -55,7 +55,7 @@ def compare(draw, classes: int, dimension: int, layout: torch.memory_format) -> 
         cells.append(f"{cost.seconds * 1e3:7.1f} ms {cost.peak_bytes / 2**20:4.0f} MiB")
         seconds.append(cost.seconds)
     exact = (features.detach().double(), labels, vectors.double(), encoder.double())
-    losses = " = ".join(f"{loss(*exact).item():.6f}" for loss in (definition, boundary_aware_regression))
+    losses = "  ".join(f"{loss(*exact).item():.6f}" for loss in (definition, boundary_aware_regression))
     name = "channels last" if layout == torch.channels_last else "contiguous"
     setting = f"{draw.__name__:8s} {classes:3d}  {dimension}  {name:14s}"
     return f"{setting} {cells[0]}  {cells[1]}  {seconds[0] / seconds[1]:6.1f}  {losses}"
@@ -67,11 +67,9 @@ def step(loss, features: Tensor, labels: Tensor, vectors: Tensor, encoder: nn.Mo
 
 def main() -> None:
     torch.manual_seed(0)
-    threads = torch.get_num_threads()
-    print(
-        f"L_bar, forward and backward, features {BATCH} x {CHANNELS} x {SIZE} x {SIZE}, {threads} threads\n"
-    )
-    print("labels     K    D  layout          D-channel map        joem.losses          faster  losses")
+    torch.set_num_threads(1)  # threads that wait for each other on a busy machine would hide the difference
+    print(f"L_bar, forward and backward, features {BATCH} x {CHANNELS} x {SIZE} x {SIZE}, one thread\n")
+    print("labels     K    D  layout          D-channel map        joem.losses          faster  both losses")
     for draw in (blocks, regions):
         for classes, dimension in ((21, 300), (60, 300), (21, 600), (60, 600)):
             for layout in (torch.contiguous_format, torch.channels_last):

@@ -142,10 +142,10 @@ def test_a_coloured_mask_without_listed_colours_says_how_to_list_them(folder):
 
 def test_an_index_without_a_class_is_named_with_its_file_and_pixels(folder):
     mask = np.zeros((4, 5), np.uint8)
-    mask[0, :4] = 77
+    mask[0, :4] = 3  # the first that is no class
     save_palette(mask, folder / "masks" / "b.png")
     message = failure(data.Folder(folder).labels, 1)
-    assert "b.png holds the value 77 at 4 pixels, but the classes are 0 to 2 and void is 255" in message
+    assert "b.png holds the value 3 at 4 pixels, but the classes are 0 to 2 and void is 255" in message
 
 
 def test_every_kind_of_picture_becomes_rgb_bytes(folder):
@@ -160,9 +160,7 @@ def test_every_kind_of_picture_becomes_rgb_bytes(folder):
     for path in (folder / "images").iterdir():
         path.unlink()
     for name, (picture, suffix) in kinds.items():
-        picture.save(
-            folder / "images" / f"{name}.{suffix}", **({"lossless": True} if suffix == "webp" else {})
-        )
+        picture.save(folder / "images" / f"{name}.{suffix}", **({"lossless": True} if suffix == "webp" else {}))
         save_palette(np.zeros((4, 5), np.uint8), folder / "masks" / f"{name}.png")
     for sample in data.Folder(folder):
         assert sample.image.dtype == torch.uint8
@@ -177,7 +175,12 @@ def test_exif_orientation_is_applied(folder):
     exif[0x0112] = 6  # stored lying on its left side: turn by 90 degrees clockwise to show it
     stored = Image.fromarray(np.rot90(upright).copy())
     stored.save(folder / "images" / "a.png", exif=exif)
-    assert torch.equal(data.Folder(folder)[0].image, torch.tensor(upright).permute(2, 0, 1))
+    expected = torch.tensor(upright).permute(2, 0, 1)
+    assert torch.equal(data.Folder(folder)[0].image, expected)
+    assert torch.equal(data.as_pixels(Image.open(folder / "images" / "a.png")), expected)
+    labels = (upright[..., 0] > 0).astype(np.uint8)
+    Image.fromarray(np.rot90(labels).copy()).save(folder / "masks" / "a.png", exif=exif)
+    assert torch.equal(data.Folder(folder).labels(0), torch.tensor(labels).long())
 
 
 def test_splits_choose_and_order_the_pictures(folder):
@@ -703,10 +706,7 @@ def test_no_unseen_label_reaches_the_loss_under_either_rule():
         assert len(chosen) == (
             40
             if rule == "ignore"
-            else sum(
-                not set(pictures.labels(i).unique().tolist()) & set(vocabulary.unseen_indices)
-                for i in range(40)
-            )
+            else sum(not set(pictures.labels(i).unique().tolist()) & set(vocabulary.unseen_indices) for i in range(40))
         )
         present = {label for i in range(len(chosen)) for label in chosen[0, i][1].unique().tolist()}
         assert not present & set(vocabulary.unseen_indices)
@@ -766,7 +766,5 @@ def test_orders_differ_between_epochs_and_seeds():
 
 @pytest.mark.parametrize("arguments", [{"length": 0}, {"batch_size": 0}, {"rank": 1}, {"rank": -1}])
 def test_impossible_samplers_are_errors(arguments):
-    message = failure(
-        data.EpochSampler, **{"length": 4, "batch_size": 2, "seed": 0, **arguments}, kind=BadUsage
-    )
+    message = failure(data.EpochSampler, **{"length": 4, "batch_size": 2, "seed": 0, **arguments}, kind=BadUsage)
     assert "length >= 1, batch_size >= 1 and 0 <= rank < world" in message

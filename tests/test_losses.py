@@ -36,10 +36,7 @@ def nearest(image, height, width):
         return min(math.floor(np.float32(i) * np.float32(size_in / size_out)), size_in - 1)
 
     rows, columns = len(image), len(image[0])
-    return [
-        [image[source(i, rows, height)][source(j, columns, width)] for j in range(width)]
-        for i in range(height)
-    ]
+    return [[image[source(i, rows, height)][source(j, columns, width)] for j in range(width)] for i in range(height)]
 
 
 def bilinear(image, height, width):
@@ -131,9 +128,7 @@ class Problem:
         return weight @ word + bias
 
     def loss(self, encoder=None, **options):
-        return boundary_aware_regression(
-            self.features, self.labels, self.vectors, encoder or self.encoder, **options
-        )
+        return boundary_aware_regression(self.features, self.labels, self.vectors, encoder or self.encoder, **options)
 
     def gradients(self, encoder=None, **options):
         """Of the features, the vectors, the weight and the bias."""
@@ -168,9 +163,7 @@ def test_official_cross_entropy_is_torch_s_own_at_full_resolution():
 
 @pytest.mark.parametrize(("variant", "expected"), [("paper", math.log(2)), ("official", math.log(5))])
 def test_unseen_classes_are_in_the_softmax_of_the_official_variant_only(variant, expected):
-    loss = seen_cross_entropy(
-        torch.zeros(1, 5, 2, 2), torch.tensor([[[0, 3], [3, 255]]]), [0, 3], variant=variant
-    )
+    loss = seen_cross_entropy(torch.zeros(1, 5, 2, 2), torch.tensor([[[0, 3], [3, 255]]]), [0, 3], variant=variant)
     assert loss.item() == pytest.approx(expected)
 
 
@@ -191,9 +184,7 @@ def test_cross_entropy_gradient(variant):
     generator = torch.Generator().manual_seed(3)
     logits = torch.randn(2, 4, 3, 3, generator=generator, dtype=torch.float64, requires_grad=True)
     labels = random_labels(generator, 2, (5, 5), 4)
-    assert torch.autograd.gradcheck(
-        lambda x: seen_cross_entropy(x, labels, [0, 2, 3], variant=variant), logits
-    )
+    assert torch.autograd.gradcheck(lambda x: seen_cross_entropy(x, labels, [0, 2, 3], variant=variant), logits)
 
 
 def test_seen_may_be_indices_or_booleans_of_any_kind():
@@ -227,9 +218,7 @@ def test_seen_may_be_indices_or_booleans_of_any_kind():
 )
 def test_regression_is_the_equation(batch, height, width, rows, columns, classes, r, seed, variant):
     problem = Problem(seed, batch, (height, width), (rows, columns), classes)
-    expected = reference_regression(
-        problem.features, problem.labels, problem.vectors, problem.encode, r, variant
-    )
+    expected = reference_regression(problem.features, problem.labels, problem.vectors, problem.encode, r, variant)
     assert problem.loss(r=r, variant=variant).item() == pytest.approx(expected, abs=1e-10)
     assert problem.loss(nn.Sequential(problem.encoder), r=r, variant=variant).item() == pytest.approx(
         expected, abs=1e-10
@@ -258,9 +247,7 @@ def test_both_paths_have_the_same_gradients(batch, height, width, classes, r, se
 def test_official_regression_is_torch_s_mse():
     problem = Problem(seed=6, size=(8, 8), image=(32, 32))
     labels = problem.labels[:, ::8, ::8]  # nearest from 32 to 4 = 8 * the code's ratio of .5
-    words = torch.cat([problem.vectors, torch.zeros(1, 5, dtype=torch.float64)])[
-        labels.masked_fill(labels == 255, 4)
-    ]
+    words = torch.cat([problem.vectors, torch.zeros(1, 5, dtype=torch.float64)])[labels.masked_fill(labels == 255, 4)]
     words = F.interpolate(words.permute(0, 3, 1, 2), size=(8, 8), mode="bilinear", align_corners=False)
     prototypes = problem.encoder(words.permute(0, 2, 3, 1))
     labelled = problem.labels[:, ::4, ::4] != 255
@@ -272,9 +259,7 @@ def test_official_regression_is_torch_s_mse():
 def test_regression_by_hand(variant, expected):
     # Columns of s~ are 0, 1/4, 3/4 and 1 of the way from (0,0) to (3,4): 0, 1.25, 3.75 and 5 away from v = 0.
     labels, words = torch.tensor([[[0, 1], [0, 1]]]), torch.tensor([[0.0, 0.0], [3.0, 4.0]])
-    loss = boundary_aware_regression(
-        torch.zeros(1, 2, 4, 4), labels, words, nn.Identity(), r=2, variant=variant
-    )
+    loss = boundary_aware_regression(torch.zeros(1, 2, 4, 4), labels, words, nn.Identity(), r=2, variant=variant)
     assert loss.item() == pytest.approx(expected)
 
 
@@ -294,9 +279,7 @@ def test_the_variants_shrink_labels_by_another_way():
 def test_center_regression_is_r_1():
     problem = Problem(seed=7)
     for variant in VARIANTS:
-        loss = center_regression(
-            problem.features, problem.labels, problem.vectors, problem.encoder, variant=variant
-        )
+        loss = center_regression(problem.features, problem.labels, problem.vectors, problem.encoder, variant=variant)
         assert loss == problem.loss(r=1, variant=variant)
         assert loss != problem.loss(r=2, variant=variant)
 
@@ -309,9 +292,7 @@ class Regression(nn.Module):
         self.encoder, self.labels, self.variant = encoder, labels, variant
 
     def forward(self, features, vectors):
-        return boundary_aware_regression(
-            features, self.labels, vectors, self.encoder, r=2, variant=self.variant
-        )
+        return boundary_aware_regression(features, self.labels, vectors, self.encoder, r=2, variant=self.variant)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -323,9 +304,7 @@ def test_regression_gradient(variant, wrapped):
     names, parameters = zip(*regression.named_parameters(), strict=True)
 
     def loss(features, vectors, *values):
-        return torch.func.functional_call(
-            regression, dict(zip(names, values, strict=True)), (features, vectors)
-        )
+        return torch.func.functional_call(regression, dict(zip(names, values, strict=True)), (features, vectors))
 
     inputs = [problem.features, problem.vectors, *parameters]
     assert torch.autograd.gradcheck(loss, [tensor.detach().requires_grad_() for tensor in inputs])
@@ -336,9 +315,7 @@ def test_a_linear_encoder_sees_only_the_classes_that_are_there():
     problem.labels = torch.full((1, 8, 8), 3)
     problem.labels[0, 4:] = 17
     shapes = []
-    problem.encoder.register_forward_hook(
-        lambda module, inputs, output: shapes.append(tuple(inputs[0].shape))
-    )
+    problem.encoder.register_forward_hook(lambda module, inputs, output: shapes.append(tuple(inputs[0].shape)))
     problem.loss(r=2)
     assert shapes == [(2, 5)]
 
@@ -413,9 +390,14 @@ def test_consistency_is_the_equation(classes, words, channels, tau_s, tau_mu, se
     vectors = torch.randn(classes, words, generator=generator, dtype=torch.float64)
     prototypes = torch.randn(classes, channels, generator=generator, dtype=torch.float64)
     expected = reference_consistency(vectors, prototypes, tau_s, tau_mu)
-    assert semantic_consistency(vectors, prototypes, tau_s, tau_mu).item() == pytest.approx(
-        expected, abs=1e-10
-    )
+    assert semantic_consistency(vectors, prototypes, tau_s, tau_mu).item() == pytest.approx(expected, abs=1e-10)
+
+
+def test_many_near_classes_far_from_the_origin_keep_their_relations():
+    # From 26 rows on, torch.cdist left to itself uses a matrix product that gives mostly 0 here.
+    points = 1000 + torch.arange(30).reshape(30, 1) / 128
+    expected = reference_consistency(points, 2 * points, 5, 1)
+    assert semantic_consistency(points, 2 * points).item() == pytest.approx(expected, rel=1e-4)
 
 
 @pytest.mark.parametrize("per_pair", [False, True])
@@ -430,9 +412,7 @@ def test_official_consistency_is_torch_s_kl_divergence_without_the_background(pe
     expected = nn.KLDivLoss(reduction="batchmean")(
         torch.log_softmax(-distances(prototypes), dim=1), torch.softmax(-7 * distances(vectors), dim=1)
     )
-    loss = semantic_consistency(
-        vectors, prototypes, tau_s=7, variant="official", background=2, per_pair=per_pair
-    )
+    loss = semantic_consistency(vectors, prototypes, tau_s=7, variant="official", background=2, per_pair=per_pair)
     torch.testing.assert_close(loss, expected / 4 if per_pair else expected)
 
 
@@ -499,9 +479,7 @@ def test_low_precision_is_raised_to_float32(variant):
         consistency = semantic_consistency(vectors, vectors.bfloat16())
     assert losses == expected
     assert entropy.dtype == consistency.dtype == torch.float32
-    assert entropy == seen_cross_entropy(
-        features.float(), problem.labels.clamp(max=2), [0, 1, 2], variant=variant
-    )
+    assert entropy == seen_cross_entropy(features.float(), problem.labels.clamp(max=2), [0, 1, 2], variant=variant)
 
 
 @a_few
@@ -513,15 +491,11 @@ def test_losses_weighted_by_the_labelled_fraction_are_the_loss_of_the_whole_batc
     features = problem.features.requires_grad_()
 
     def regression(a, b):
-        return boundary_aware_regression(
-            features[a:b], problem.labels[a:b], problem.vectors, problem.encoder, r=2
-        )
+        return boundary_aware_regression(features[a:b], problem.labels[a:b], problem.vectors, problem.encoder, r=2)
 
     starts = range(0, 6, part)
     shares = [labelled_fraction(problem.labels[a : a + part], (6, 5)).double() for a in starts]
-    weighted = sum(share * regression(a, a + part) for a, share in zip(starts, shares, strict=True)) / sum(
-        shares
-    )
+    weighted = sum(share * regression(a, a + part) for a, share in zip(starts, shares, strict=True)) / sum(shares)
     inputs = [features, *problem.encoder.parameters()]
     whole = regression(0, 6)
     torch.testing.assert_close(weighted, whole, rtol=1e-6, atol=1e-9)
@@ -534,9 +508,7 @@ def test_losses_weighted_by_the_labelled_fraction_are_the_loss_of_the_whole_batc
 @given(batches, sides, sides, sides, sides, seeds)
 def test_labelled_fraction_counts_pixels(batch, height, width, rows, columns, seed):
     labels = random_labels(torch.Generator().manual_seed(seed), batch, (rows, columns), 3)
-    labelled = [
-        label != VOID for mask in labels.tolist() for row in nearest(mask, height, width) for label in row
-    ]
+    labelled = [label != VOID for mask in labels.tolist() for row in nearest(mask, height, width) for label in row]
     fraction = labelled_fraction(labels, (height, width))
     assert fraction.item() == pytest.approx(sum(labelled) / len(labelled), abs=1e-6)
 

@@ -30,9 +30,7 @@ def test_names_are_the_published_settings():
 
 
 def test_an_unknown_name_answers_with_the_list():
-    with pytest.raises(
-        BadUsage, match=r"Unknown protocol 'voc-zs3-5'.*Did you mean 'voc-zs3.*cocostuff-spnet"
-    ):
+    with pytest.raises(BadUsage, match=r"Unknown protocol 'voc-zs3-5'.*Did you mean 'voc-zs3.*cocostuff-spnet"):
         protocols.get("voc-zs3-5")
 
 

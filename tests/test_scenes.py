@@ -94,10 +94,7 @@ def test_the_background_is_dull():
         assert saturation.quantile(0.9) < 0.4
 
 
-STAR = [
-    (radius * sin(pi / 5 * corner), -radius * cos(pi / 5 * corner))
-    for corner, radius in enumerate([1, 0.45] * 5)
-]
+STAR = [(radius * sin(pi / 5 * corner), -radius * cos(pi / 5 * corner)) for corner, radius in enumerate([1, 0.45] * 5)]
 POLYGONS = {
     "square": [(-0.7, -0.7), (0.7, -0.7), (0.7, 0.7), (-0.7, 0.7)],
     "triangle": [(0, -1), (sqrt(3) / 2, 0.5), (-sqrt(3) / 2, 0.5)],

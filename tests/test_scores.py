@@ -148,9 +148,7 @@ def test_without_one_kind_of_class_its_mean_and_the_harmonic_mean_are_nan(unseen
 
 def test_unseen_may_be_booleans_and_the_matrix_an_array():
     counts = np.array([[3, 1], [1, 2]])
-    assert (
-        scores(counts, [False, True]) == scores(torch.tensor(counts), (1,)) == scores(counts, np.array([1]))
-    )
+    assert scores(counts, [False, True]) == scores(torch.tensor(counts), (1,)) == scores(counts, np.array([1]))
 
 
 def test_to_dict_is_json_without_nan():

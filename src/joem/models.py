@@ -1,6 +1,6 @@
 """The two encoders: pictures to (B,C,H,W) features, word vectors to prototypes."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -10,6 +10,8 @@ from torch import Tensor, nn
 
 from joem.errors import BadUsage, JoemError, choose
 from joem.recipe import ModelSettings
+
+Statistics = tuple[float, float, float]
 
 ARCHITECTURES = ("deeplabv3plus", "deeplabv2")
 
@@ -40,7 +42,7 @@ class VisualEncoder(nn.Module):
         self.mean, self.std = _normalisation(settings)
         choose("architecture", settings.architecture, ARCHITECTURES)
         build = _deeplabv3plus_head if settings.architecture == "deeplabv3plus" else _DeepLabV2Head
-        self.head = cast(nn.Module, build(self.backbone.out_channels, settings))
+        self.head = build(self.backbone.out_channels, settings)
         self.dropout = nn.Dropout(settings.dropout)
         if settings.freeze_backbone:
             self.backbone.requires_grad_(False)
@@ -79,8 +81,7 @@ class _DeepLabV2Head(nn.Module):
     def __init__(self, channels: list[int], settings: ModelSettings) -> None:
         super().__init__()
         self.branches = nn.ModuleList(
-            nn.Conv2d(channels[-1], settings.channels, 3, padding=rate, dilation=rate)
-            for rate in settings.rates
+            nn.Conv2d(channels[-1], settings.channels, 3, padding=rate, dilation=rate) for rate in settings.rates
         )
         for branch in self.branches:
             nn.init.normal_(cast(Tensor, branch.weight), std=0.01)
@@ -151,14 +152,10 @@ def load_backbone(backbone: nn.Module, tensors: dict[str, Tensor], source: str) 
     """
     wanted = backbone.state_dict()
     wrapper = "model." if all(key.startswith("model.") for key in wanted) else ""
-    given = {
-        wrapper + key.removeprefix("module.").removeprefix(wrapper): value for key, value in tensors.items()
-    }
+    given = {wrapper + key.removeprefix("module.").removeprefix(wrapper): value for key, value in tensors.items()}
     missing = [key for key in wanted if key not in given and not key.endswith("num_batches_tracked")]
     extra = [
-        key
-        for key in given
-        if key not in wanted and not key.removeprefix(wrapper).startswith(_CLASSIFIER_PREFIXES)
+        key for key in given if key not in wanted and not key.removeprefix(wrapper).startswith(_CLASSIFIER_PREFIXES)
     ]
     misshapen = [
         f"{key} (got {tuple(given[key].shape)}, expected {tuple(wanted[key].shape)})"
@@ -188,9 +185,7 @@ def _wheel_weights(backbone: str) -> dict[str, Tensor]:
     tensors = torch.load(path, map_location="cpu", weights_only=True)
     names = timm.create_model(name).state_dict()
     if len(names) != len(tensors):
-        raise JoemError(
-            f"{package} holds {len(tensors)} tensors, expected {len(names)}: install version 0.1.0."
-        )
+        raise JoemError(f"{package} holds {len(tensors)} tensors, expected {len(names)}: install version 0.1.0.")
     return dict(zip(names, tensors.values(), strict=True))
 
 
@@ -213,19 +208,20 @@ def _file_weights(path: str) -> dict[str, Tensor]:
     return cast(dict[str, Tensor], tensors.get("state_dict", tensors))
 
 
-def _normalisation(settings: ModelSettings) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def _normalisation(settings: ModelSettings) -> tuple[Statistics, Statistics]:
     """Mean and deviation on the 0..255 scale; timm knows its models', the others take ImageNet's."""
     if settings.weights == "wheel":
-        return (127.0,) * 3, (128.0,) * 3
+        return (127.0, 127.0, 127.0), (128.0, 128.0, 128.0)
     import timm
 
     known = settings.backbone.startswith("tu-") and timm.models.get_pretrained_cfg(settings.backbone[3:])
-    mean, std = (
-        (known.mean, known.std)
-        if known
-        else (timm.data.IMAGENET_DEFAULT_MEAN, timm.data.IMAGENET_DEFAULT_STD)
-    )
-    return tuple(255.0 * value for value in mean), tuple(255.0 * value for value in std)
+    mean, std = (known.mean, known.std) if known else (timm.data.IMAGENET_DEFAULT_MEAN, timm.data.IMAGENET_DEFAULT_STD)
+    return _on_255(mean), _on_255(std)
+
+
+def _on_255(values: Sequence[float]) -> Statistics:
+    red, green, blue = (255.0 * value for value in values)
+    return red, green, blue
 
 
 def _first(keys: list[str], most: int = 5) -> str:

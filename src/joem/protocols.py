@@ -91,9 +91,7 @@ def published_tables() -> dict[str, Any]:
 
 @cache
 def _data() -> dict[str, Any]:
-    data: dict[str, Any] = yaml.safe_load(
-        files("joem").joinpath("protocols.yaml").read_text(encoding="utf-8")
-    )
+    data: dict[str, Any] = yaml.safe_load(files("joem").joinpath("protocols.yaml").read_text(encoding="utf-8"))
     return data
 
 

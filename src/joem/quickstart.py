@@ -9,9 +9,8 @@ from typing import Any
 import torch
 import yaml
 from PIL import Image
-from torch import Tensor
 
-from joem import calibration, data, engine, recipe, report, scores
+from joem import calibration, data, engine, report, scores
 from joem.calibration import Choice, Curve
 from joem.data.scenes import NEVER_HEARD
 from joem.engine import Evaluation, Model, Problem
@@ -49,7 +48,8 @@ class Outcome:
 
         return {
             "seed": self.recipe.train.seed,
-            "chosen": {"sigma": self.choice.sigma, "gamma": self.choice.gamma},
+            "chosen": self.choice.to_dict(),
+            "curves": {rule: curve.to_dict() for rule, curve in self.curves.items()},
             "results": brief(self.results),
             "shuffled_control": brief(self.control),
             "shuffled_control_best_hiou_with_hindsight": max(
@@ -65,7 +65,7 @@ class Outcome:
 
 
 def run(
-    settings: Recipe, out: Path, folds: int = 3, used_folds: int | None = 1, progress: bool = True
+    settings: Recipe, out: Path, folds: int | None = None, used_folds: int | None = 1, progress: bool = True
 ) -> Outcome:
     """Run everything and write the model, quickstart.json and report.html into `out`."""
     started = time.monotonic()
@@ -96,8 +96,9 @@ def _measure(
 ) -> tuple[dict[str, Evaluation], dict[str, Curve]]:
     """Scores of the three rules at the chosen parameters, and the whole trade-off beside them."""
     decisions = [DecisionSettings(rule, sigma=choice.sigma, gamma=choice.gamma) for rule in _TITLES]
-    results = engine.evaluate(model, problem, decisions, progress)
-    curves = calibration.sweep(model, problem, gammas=calibration.gamma_grid(model), progress=progress)
+    ranked = list(engine.rank_dataset(model, problem, problem.val, progress))
+    results = engine.evaluate(model, problem, decisions, ranked=ranked)
+    curves = calibration.sweep(model, problem, ranked=ranked)
     return dict(zip(_TITLES, results, strict=True)), curves
 
 
@@ -139,9 +140,7 @@ def _write_report(outcome: Outcome, path: Path) -> None:
         }
     )
     page.heading("What it sees")
-    page.text(
-        "Classes with a star have no training mask. Each row is a picture the model has not met before."
-    )
+    page.text("Classes with a star have no training mask. Each row is a picture the model has not met before.")
     page.picture(pictures(outcome), "Picture, truth, nearest neighbour, Apollonius.")
     page.heading("Scores")
     page.text(
@@ -158,12 +157,12 @@ def _write_report(outcome: Outcome, path: Path) -> None:
     chosen = {"ac": outcome.choice.sigma, "cs": outcome.choice.gamma}
     page.picture(
         report.plot_curves(outcome.curves, chosen, _TITLES),
-        "Every gamma and every sigma from one pass over the pictures. Marks: the values chosen on held-out seen classes.",
+        "Every gamma and sigma from one pass over the pictures. Marks: the values chosen on held-out seen classes.",
     )
     page.heading(f"A word the model has never heard: “{NEVER_HEARD}”")
     page.text(
-        f"It is in no vocabulary of this run. Adding it took {1000 * outcome.new_class_seconds:.1f} ms and no training; "
-        f"its IoU on {_DEMO_PICTURES} new pictures that show it is {outcome.new_class_iou:.1f}."
+        f"It is in no vocabulary of this run. Adding it took {1000 * outcome.new_class_seconds:.1f} ms and no "
+        f"training; its IoU on {_DEMO_PICTURES} new pictures that show it is {outcome.new_class_iou:.1f}."
     )
     page.picture(_new_class_pictures(outcome), "Picture, truth, before and after adding the word.")
     page.heading("Every class")
@@ -187,9 +186,7 @@ def _row(name: str, result: Evaluation) -> list[str]:
 
 def _class_rows(outcome: Outcome) -> list[list[str]]:
     names, unseen = outcome.problem.vocabulary.names, outcome.problem.vocabulary.unseen
-    columns = zip(
-        names, outcome.results["nn"].scores.per_class, outcome.results["ac"].scores.per_class, strict=True
-    )
+    columns = zip(names, outcome.results["nn"].scores.per_class, outcome.results["ac"].scores.per_class, strict=True)
     rows = [[name, "no" if name in unseen else "yes", f"{nn:.1f}", f"{ac:.1f}"] for name, nn, ac in columns]
     return sorted(rows, key=lambda row: row[1])
 
@@ -203,29 +200,23 @@ def pictures(outcome: Outcome, count: int = 5) -> Image.Image:
     for index in chosen:
         sample = problem.val[index]
         scene = segmenter.encode(sample.image)
-        views = [_tinted(scene, labels, problem.vocabulary) for labels in
-                 (sample.labels, scene.segment(rule="nn").labels, scene.segment(rule="ac").labels)]  # fmt: skip
+        labels = (sample.labels, scene.segment(rule="nn").labels, scene.segment(rule="ac").labels)
+        views = [report.named(scene.pixels, each, problem.vocabulary) for each in labels]
         rows.append([_plain(scene), *views])
     return report.contact_sheet(rows, ["picture", "truth", "nearest neighbour", "Apollonius"])
 
 
 def _new_class_pictures(outcome: Outcome, count: int = 3) -> Image.Image:
     segmenter, demo = Segmenter(outcome.model), _demo(outcome.recipe, count)
-    names = Vocabulary(demo.names, background=demo.background)
+    names = Vocabulary(demo.names, (*segmenter.vocabulary.unseen, NEVER_HEARD), demo.background)
     rows = []
     for index in range(count):
         sample = demo[index]
         scene = segmenter.encode(sample.image)
         labels = (sample.labels, scene.segment().labels, scene.segment(names.names).labels)
-        rows.append([_plain(scene), *(_tinted(scene, each, names) for each in labels)])
+        rows.append([_plain(scene), *(report.named(scene.pixels, each, names) for each in labels)])
     return report.contact_sheet(rows, ["picture", "truth", "without the word", "with the word"])
 
 
 def _plain(scene: Scene) -> Image.Image:
     return Image.fromarray(scene.pixels.permute(1, 2, 0).numpy())
-
-
-def _tinted(scene: Scene, labels: Tensor, vocabulary: Vocabulary) -> Image.Image:
-    return report.overlay(
-        scene.pixels, labels, vocabulary.names, vocabulary.colours, opacity=0.75, legend=False
-    )

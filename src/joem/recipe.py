@@ -19,8 +19,8 @@ class DataSettings:
     Args:
         kind: the dataset: scenes (generated), voc, or folder (images/ + masks/ + classes.txt).
         root: where the files are; scenes needs none.
-        train_split: which list of pictures to train on.
-        val_split: which list of pictures to evaluate on.
+        train_split: which list of pictures to train on; null takes all (folder).
+        val_split: which list of pictures to evaluate on; null takes all (folder).
         protocol: a published protocol that says which classes are unseen, see `joem data --protocols`.
         unseen: the unseen classes, where no protocol is used.
         rule: what to do with unseen masks in training, where no protocol is used: exclude drops every image
@@ -38,8 +38,8 @@ class DataSettings:
 
     kind: str = "scenes"
     root: str | None = None
-    train_split: str = "train"
-    val_split: str = "val"
+    train_split: str | None = "train"
+    val_split: str | None = "val"
     protocol: str | None = None
     unseen: list[str] = field(default_factory=list)
     rule: Literal["exclude", "ignore"] = "exclude"
@@ -240,7 +240,8 @@ class Recipe:
 
     def to_dict(self) -> dict[str, Any]:
         """A form that JSON and YAML can hold."""
-        return _plain(asdict(self))
+        values: dict[str, Any] = _plain(asdict(self))
+        return values
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Recipe":
@@ -257,9 +258,7 @@ class Recipe:
 
 def names() -> tuple[str, ...]:
     """Names of the recipes in the box."""
-    return tuple(
-        sorted(Path(entry.name).stem for entry in _folder().iterdir() if entry.name.endswith(".yaml"))
-    )
+    return tuple(sorted(Path(entry.name).stem for entry in _folder().iterdir() if entry.name.endswith(".yaml")))
 
 
 def find(name: str) -> Path:

@@ -8,15 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
 from joem.engine.files import write_text
+from joem.vocabulary import Vocabulary
 
 Colour = tuple[int, int, int]
 
 _STYLE = """
-:root { color-scheme: light dark; --ink: #1b1f24; --paper: #ffffff; --line: #d5dae0; --soft: #f4f6f8; --accent: #0072b2; }
+:root { color-scheme: light dark;
+  --ink: #1b1f24; --paper: #fff; --line: #d5dae0; --soft: #f4f6f8; --accent: #0072b2; }
 @media (prefers-color-scheme: dark) {
   :root { --ink: #e6e9ec; --paper: #15181c; --line: #3a4149; --soft: #1e2329; --accent: #56b4e9; }
 }
@@ -61,9 +64,7 @@ class Page:
 
     def numbers(self, values: dict[str, str]) -> None:
         """The few numbers that matter, large."""
-        cells = "".join(
-            f"<div><b>{html.escape(value)}</b>{html.escape(name)}</div>" for name, value in values.items()
-        )
+        cells = "".join(f"<div><b>{html.escape(value)}</b>{html.escape(name)}</div>" for name, value in values.items())
         self._parts.append(f'<div class="numbers">{cells}</div>')
 
     def table(self, head: Sequence[str], rows: Iterable[Sequence[str]], best: int | None = None) -> None:
@@ -118,9 +119,7 @@ def overlay(
     tint = np.zeros((256 if len(colours) <= 256 else truth.max() + 1, 3), np.float32)
     tint[: len(colours)] = colours
     known = (truth < len(colours))[..., None]
-    mixed = np.where(
-        known, (1 - opacity) * picture + opacity * tint[np.minimum(truth, len(tint) - 1)], picture
-    )
+    mixed = np.where(known, (1 - opacity) * picture + opacity * tint[np.minimum(truth, len(tint) - 1)], picture)
     mixed[_outlines(truth)] = 255
     image = Image.fromarray(mixed.round().astype(np.uint8))
     if not legend:
@@ -128,6 +127,31 @@ def overlay(
     present = [label for label in np.unique(truth).tolist() if label < len(names)]
     entries = [(names[label] + (" *" if names[label] in unseen else ""), colours[label]) for label in present]
     return _with_legend(image, entries, starred=any(name.endswith(" *") for name, _ in entries))
+
+
+def named(
+    pixels: Tensor, labels: Tensor, vocabulary: Vocabulary, side: int = 256, smallest: float = 0.008
+) -> Image.Image:
+    """A small picture enlarged and tinted, with the name of every class written where it lies.
+
+    Unseen names carry a star. Classes that cover less than the share `smallest` stay unnamed.
+    """
+    tinted = overlay(pixels, labels, vocabulary.names, vocabulary.colours, opacity=0.55, legend=False)
+    image = tinted.resize((side, side * tinted.height // tinted.width), Image.Resampling.NEAREST)
+    draw, font = ImageDraw.Draw(image), ImageFont.load_default(max(11, side // 20))
+    scale = image.width / tinted.width
+    for label in torch.unique(labels).tolist():
+        place = (labels == label).nonzero().float()
+        if label >= len(vocabulary) or vocabulary.names[label] == vocabulary.background:
+            continue
+        if len(place) < smallest * labels.numel():
+            continue
+        row, column = (scale * (place.median(dim=0).values + 0.5)).tolist()
+        name = vocabulary.names[label] + ("*" if vocabulary.names[label] in vocabulary.unseen else "")
+        half = font.getlength(name) / 2
+        column = min(max(column, half + 3), image.width - half - 3)
+        draw.text((column, row), name, fill="white", font=font, anchor="mm", stroke_width=2, stroke_fill="black")
+    return image
 
 
 def _outlines(labels: np.ndarray[Any, np.dtype[np.int64]]) -> np.ndarray[Any, np.dtype[np.bool_]]:
@@ -157,9 +181,7 @@ def _with_legend(image: Image.Image, entries: Sequence[tuple[str, Colour]], star
     for left, top, name, colour in places:
         top += image.height  # noqa: PLW2901
         if colour is not None:
-            draw.rounded_rectangle(
-                (left, top, left + size, top + size), size // 5, fill=colour, outline=(40, 40, 40)
-            )
+            draw.rounded_rectangle((left, top, left + size, top + size), size // 5, fill=colour, outline=(40, 40, 40))
         draw.text(
             (left + (round(1.4 * size) if colour else 0), top - size // 10),
             name,
@@ -169,9 +191,7 @@ def _with_legend(image: Image.Image, entries: Sequence[tuple[str, Colour]], star
     return canvas
 
 
-def contact_sheet(
-    rows: Sequence[Sequence[Image.Image]], titles: Sequence[str], cell: int = 192
-) -> Image.Image:
+def contact_sheet(rows: Sequence[Sequence[Image.Image]], titles: Sequence[str], cell: int = 256) -> Image.Image:
     """Pictures in rows and columns under column titles."""
     gap, head = 8, 30
     width = len(titles) * (cell + gap) + gap
@@ -203,9 +223,7 @@ def plot_curves(curves: dict[str, Any], chosen: dict[str, float], titles: dict[s
     styles = {"cs": ("#d55e00", "--", "s"), "ac": ("#0072b2", "-", "o"), "ratio": ("#009e73", "-.", "^")}
     for rule, curve in curves.items():
         colour, line, marker = styles[rule]
-        seen, unseen, hiou = (
-            [getattr(s, key) for s in curve.scores] for key in ("miou_seen", "miou_unseen", "hiou")
-        )
+        seen, unseen, hiou = ([getattr(s, key) for s in curve.scores] for key in ("miou_seen", "miou_unseen", "hiou"))
         left.plot(seen, unseen, line, color=colour, label=f"{titles[rule]} (area {curve.area:.1f})")
         right.plot(np.linspace(0, 1, len(hiou)), hiou, line, color=colour, label=titles[rule])
         if rule in chosen:

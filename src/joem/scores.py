@@ -130,13 +130,9 @@ def trade_off_area(seen: Sequence[float], unseen: Sequence[float]) -> float:
     11.5
     """
     if len(seen) != len(unseen) or not len(seen):
-        raise BadUsage(
-            f"Expected as many seen as unseen scores, at least one, got {len(seen)} and {len(unseen)}."
-        )
+        raise BadUsage(f"Expected as many seen as unseen scores, at least one, got {len(seen)} and {len(unseen)}.")
     if any(math.isnan(score) for score in (*seen, *unseen)):
-        raise BadUsage(
-            "A trade-off needs both scores at every point, got nan: are there classes of both kinds?"
-        )
+        raise BadUsage("A trade-off needs both scores at every point, got nan: are there classes of both kinds?")
     best_seen_first = sorted(zip(seen, unseen, strict=True), reverse=True)
     front = best_seen_first[:1]
     for point in best_seen_first[1:]:

@@ -1,9 +1,9 @@
 """What users hold: a trained model with its names. Encode a picture once, then ask for any names."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -33,9 +33,12 @@ class Segmenter:
         self._transform = data.evaluation(mean=model.method.visual.mean, std=model.method.visual.std)
 
     @classmethod
-    def load(cls, path: str | Path) -> "Segmenter":
-        """Load what `save` or a training run wrote; nothing in it is executed."""
-        return cls(Model.load(path))
+    def load(cls, path: str | Path, search: Iterable[str | Path] = ()) -> "Segmenter":
+        """Load what `save` or a training run wrote; nothing in it is executed.
+
+        `search` lists files or folders where word vectors from a file may be now.
+        """
+        return cls(Model.load(path, search))
 
     def save(self, path: str | Path) -> Path:
         """Write a folder with safetensors and JSON."""
@@ -135,9 +138,7 @@ class Result:
     def areas(self) -> dict[str, float]:
         """The share of the picture that each name covers."""
         counts = torch.bincount(self.labels.flatten(), minlength=len(self.names))
-        return {
-            name: float(count) / self.labels.numel() for name, count in zip(self.names, counts, strict=True)
-        }
+        return {name: float(count) / self.labels.numel() for name, count in zip(self.names, counts, strict=True)}
 
     def mask(self) -> Image.Image:
         """The labels as a palette PNG picture (as 16-bit grey where there are more than 256 names)."""
@@ -175,11 +176,7 @@ class Result:
 
 
 def _names(names: Sequence[str] | None, vocabulary: Vocabulary) -> tuple[str, ...]:
-    return (
-        vocabulary.names
-        if names is None
-        else Vocabulary(tuple(names) if not isinstance(names, str) else names).names
-    )
+    return vocabulary.names if names is None else Vocabulary(cast(tuple[str, ...], names)).names
 
 
 def _background(model: Model) -> str | None:
@@ -193,14 +190,11 @@ def _pixels(image: Picture) -> Tensor:
         return data.read_image(Path(image))
     if isinstance(image, Image.Image):
         return data.as_pixels(image)
-    tensor = (
-        torch.from_numpy(np.ascontiguousarray(image)).permute(2, 0, 1)
-        if isinstance(image, np.ndarray) and image.ndim == 3
-        else image
-    )
-    if not isinstance(tensor, Tensor) or tensor.ndim != 3 or len(tensor) != 3 or tensor.dtype != torch.uint8:
-        shape = getattr(image, "shape", None)
+    if isinstance(image, np.ndarray) and image.ndim == 3:
+        image = torch.from_numpy(np.ascontiguousarray(image)).permute(2, 0, 1)
+    if not isinstance(image, Tensor) or image.ndim != 3 or len(image) != 3 or image.dtype != torch.uint8:
+        got = f"{type(image).__name__} {tuple(getattr(image, 'shape', ()))}"
         raise BadUsage(
-            f"A picture must be a file, a PIL image, or uint8 RGB as (H,W,3) array or (3,H,W) tensor, got {type(image).__name__} {shape}."
+            f"A picture must be a file, a PIL image, or uint8 RGB as (H,W,3) array or (3,H,W) tensor, got {got}."
         )
-    return tensor
+    return image

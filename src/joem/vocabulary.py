@@ -112,9 +112,7 @@ def colours(names: Iterable[str], background: str | None = None) -> tuple[tuple[
             result.append(_FIRST_COLOURS[used])
         else:  # the golden ratio spreads hues evenly however many there are
             hue = (used * 0.618034) % 1.0
-            red, green, blue = colorsys.hsv_to_rgb(
-                hue, (0.9, 0.55, 0.75)[used % 3], (0.95, 0.8, 0.6)[used // 3 % 3]
-            )
+            red, green, blue = colorsys.hsv_to_rgb(hue, (0.9, 0.55, 0.75)[used % 3], (0.95, 0.8, 0.6)[used // 3 % 3])
             result.append((round(red * 255), round(green * 255), round(blue * 255)))
         used += 1
     return tuple(result)
@@ -122,16 +120,12 @@ def colours(names: Iterable[str], background: str | None = None) -> tuple[tuple[
 
 def _as_names(field: str, value: Iterable[str]) -> tuple[str, ...]:
     if isinstance(value, str):
-        raise BadUsage(
-            f"{field} must be a sequence of class names, got the single text {value!r}: use [{value!r}]."
-        )
+        raise BadUsage(f"{field} must be a sequence of class names, got the single text {value!r}: use [{value!r}].")
     names = tuple(value)
     for name in names:
         if not isinstance(name, str) or not name.strip():
             raise BadUsage(f"Every class name in {field} must be a non-empty text, got {name!r}.")
-    repeated = (
-        sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
-    )
+    repeated = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
     if repeated:
         raise BadUsage(f"Class names in {field} must differ, these repeat: {', '.join(repeated)}.")
     return names

@@ -1,23 +1,16 @@
 """Pictures with masks: datasets, joint transforms, the guard that keeps unseen classes out of training."""
 
 from joem.data import scenes
+from joem.data.counts import ClassCount, class_pixels, class_presence, describe
 from joem.data.files import as_pixels, read_image
 from joem.data.folder import Folder, write_folder
-from joem.data.guard import (
-    ClassCount,
-    SeenOnly,
-    TrainingSet,
-    class_pixels,
-    class_presence,
-    describe,
-    guard,
-    seen_only,
-)
+from joem.data.guard import TrainingSet, guard, seen_only
 from joem.data.registry import KINDS, open
 from joem.data.sampler import EpochSampler
 from joem.data.samples import Dataset, Sample, collate
 from joem.data.scenes import Scenes
 from joem.data.transforms import Transform, evaluation, training
+from joem.data.views import Remembered, View, restrict, showing
 from joem.data.voc import VOC
 
 __all__ = [
@@ -27,11 +20,12 @@ __all__ = [
     "Dataset",
     "EpochSampler",
     "Folder",
+    "Remembered",
     "Sample",
     "Scenes",
-    "SeenOnly",
     "TrainingSet",
     "Transform",
+    "View",
     "as_pixels",
     "class_pixels",
     "class_presence",
@@ -41,8 +35,10 @@ __all__ = [
     "guard",
     "open",
     "read_image",
+    "restrict",
     "scenes",
     "seen_only",
+    "showing",
     "training",
     "write_folder",
 ]

@@ -116,9 +116,7 @@ def _open(path: Path) -> Image.Image:
         with Image.open(path) as picture:
             return ImageOps.exif_transpose(picture)
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise JoemError(
-            f"Cannot read {path}: {error}. Replace the file or take it out of the dataset."
-        ) from None
+        raise JoemError(f"Cannot read {path}: {error}. Replace the file or take it out of the dataset.") from None
 
 
 def _from_colours(pixels: NDArray[np.uint8], path: Path, colours: Mapping[Colour, int]) -> NDArray[np.int64]:

@@ -94,9 +94,7 @@ def _read_classes(path: Path) -> tuple[tuple[str, ...], dict[Colour, int]]:
         name, colour = _read_class(line, f"line {number + 1} of {path}")
         is_void = name == "void"
         if is_void and number < len(lines) - 1:
-            raise JoemError(
-                f"'void' must be the last line of {path}, got line {number + 1}: it is not a class."
-            )
+            raise JoemError(f"'void' must be the last line of {path}, got line {number + 1}: it is not a class.")
         if colour in palette:
             raise JoemError(f"Line {number + 1} of {path} repeats the colour of another class: {line!r}.")
         if colour is not None:
@@ -130,9 +128,7 @@ def _by_stem(folder: Path, suffixes: Iterable[str]) -> dict[str, Path]:
         if path.suffix.lower() not in suffixes or path.name.startswith("."):
             continue
         if path.stem in files:
-            raise JoemError(
-                f"{files[path.stem]} and {path.name} have the same name: rename or delete one of them."
-            )
+            raise JoemError(f"{files[path.stem]} and {path.name} have the same name: rename or delete one of them.")
         files[path.stem] = path
     return files
 
@@ -140,14 +136,9 @@ def _by_stem(folder: Path, suffixes: Iterable[str]) -> dict[str, Path]:
 def _read_split(folder: Path, split: str, images: dict[str, Path]) -> list[str]:
     lists = {path.stem: path for path in sorted((folder / "splits").glob("*.txt"))}
     if not lists:
-        raise JoemError(
-            f"Split {split!r} needs the file {folder / 'splits' / split}.txt, one picture name per line."
-        )
+        raise JoemError(f"Split {split!r} needs the file {folder / 'splits' / split}.txt, one picture name per line.")
     names = read_list(lists[choose("split", split, lists)])
-    stems = [
-        name.removesuffix(Path(name).suffix) if Path(name).suffix.lower() in _IMAGES else name
-        for name in names
-    ]
+    stems = [name.removesuffix(Path(name).suffix) if Path(name).suffix.lower() in _IMAGES else name for name in names]
     unknown = [stem for stem in stems if stem not in images]
     if unknown:
         raise JoemError(

@@ -1,108 +1,19 @@
 """Zero-shot stays zero-shot: rules that keep unseen classes out of training, and a guard that checks."""
 
-import os
-from concurrent.futures import ThreadPoolExecutor
-from typing import Literal, NamedTuple
-from weakref import WeakKeyDictionary
-
 import numpy as np
 import torch
-from rich.console import Console
-from rich.progress import track
 from torch import Tensor
 
+from joem.data.counts import class_pixels
 from joem.data.files import listed
-from joem.data.samples import Dataset, Sample
+from joem.data.samples import Dataset
 from joem.data.transforms import Transform
+from joem.data.views import View
 from joem.errors import BadUsage, JoemError, LeakageError, choose
 from joem.vocabulary import VOID, Vocabulary
 
-Rule = Literal["exclude", "ignore"]
 
-_scanned: WeakKeyDictionary[Dataset, Tensor] = WeakKeyDictionary()
-
-
-def class_pixels(dataset: Dataset) -> Tensor:
-    """How many pixels of every class every picture has: (N, K) int64; void does not count.
-
-    Reads all masks once, in threads, and remembers the answer as long as the dataset lives.
-    """
-    if dataset not in _scanned:
-        classes = len(dataset.names)
-
-        def count(index: int) -> Tensor:
-            return torch.bincount(dataset.labels(index).flatten(), minlength=VOID + 1)[:classes]
-
-        with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-            counts = track(
-                pool.map(count, range(len(dataset))),
-                "Reading masks",
-                total=len(dataset),
-                console=Console(stderr=True),
-                transient=True,
-                disable=len(dataset) < 1000,
-            )
-            _scanned[dataset] = torch.stack(list(counts))
-    return _scanned[dataset]
-
-
-def class_presence(dataset: Dataset) -> Tensor:
-    """Which classes every picture shows: (N, K) bool.
-
-    >>> from joem.data.scenes import Scenes
-    >>> class_presence(Scenes(5, classes=["red circle"])).all()
-    tensor(True)
-    """
-    return class_pixels(dataset) > 0
-
-
-class ClassCount(NamedTuple):
-    """How much of a class a dataset holds."""
-
-    name: str
-    unseen: bool
-    images: int
-    pixels: int
-
-
-def describe(dataset: Dataset, vocabulary: Vocabulary | None = None) -> list[ClassCount]:
-    """Count images and pixels per class, in index order; `vocabulary` says which are unseen.
-
-    >>> from joem.data.scenes import Scenes
-    >>> [row.images for row in describe(Scenes(5, classes=["red circle", "blue star"], only=["blue star"]))]
-    [5, 0, 5]
-    """
-    unseen = vocabulary.unseen if vocabulary is not None else ()
-    pixels = class_pixels(dataset)
-    images = (pixels > 0).sum(dim=0).tolist()
-    counts = zip(dataset.names, images, pixels.sum(dim=0).tolist(), strict=True)
-    return [ClassCount(name, name in unseen, shown, covered) for name, shown, covered in counts]
-
-
-class SeenOnly:
-    """A view of a dataset in which unseen classes have no labels; made by `seen_only`."""
-
-    def __init__(self, dataset: Dataset, indices: list[int], hidden: tuple[int, ...]) -> None:
-        self.names, self.background = dataset.names, dataset.background
-        self._dataset, self._indices = dataset, indices
-        self._hidden = torch.tensor(hidden, dtype=torch.int64)
-
-    def __len__(self) -> int:
-        return len(self._indices)
-
-    def __getitem__(self, index: int) -> Sample:
-        sample = self._dataset[self._indices[index]]
-        return sample._replace(labels=self._hide(sample.labels))
-
-    def labels(self, index: int) -> Tensor:
-        """The labels of one picture, without reading the picture."""
-        return self._hide(self._dataset.labels(self._indices[index]))
-
-    def _hide(self, labels: Tensor) -> Tensor:
-        return labels.masked_fill(torch.isin(labels, self._hidden), VOID) if len(self._hidden) else labels
-
-
-def seen_only(dataset: Dataset, vocabulary: Vocabulary, rule: Rule) -> SeenOnly:
+def seen_only(dataset: Dataset, vocabulary: Vocabulary, rule: str) -> View:
     """Apply a training rule, so that no label of an unseen class is left.
 
     Args:
@@ -136,8 +47,9 @@ def seen_only(dataset: Dataset, vocabulary: Vocabulary, rule: Rule) -> SeenOnly:
             "Hold out fewer classes, add pictures without the unseen ones, or check that the masks hold the "
             f"labels 0 to {len(vocabulary) - 1}, for {VOID} is void."
         )
-    hidden = (*unseen, *background) if rule == "ignore" else ()
-    return SeenOnly(dataset, keep.nonzero().flatten().tolist(), hidden)
+    hidden = {*unseen, *background} if rule == "ignore" else set()
+    labels = {label: VOID if label in hidden else label for label in range(len(vocabulary))}
+    return View(dataset, keep.nonzero().flatten().tolist(), labels=labels)
 
 
 def guard(labels: Tensor, vocabulary: Vocabulary) -> None:
@@ -179,9 +91,7 @@ class TrainingSet:
     (torch.Size([3, 64, 64]), tensor([0, 1]))
     """
 
-    def __init__(
-        self, dataset: Dataset, vocabulary: Vocabulary, rule: Rule, transform: Transform, *, seed: int
-    ) -> None:
+    def __init__(self, dataset: Dataset, vocabulary: Vocabulary, rule: str, transform: Transform, *, seed: int) -> None:
         self.samples = seen_only(dataset, vocabulary, rule)
         self.vocabulary, self.transform, self.seed = vocabulary, transform, seed
 

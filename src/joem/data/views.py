@@ -5,8 +5,11 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
+from joem.data.counts import class_pixels, class_presence
 from joem.data.samples import Dataset, Sample
 from joem.vocabulary import VOID
+
+_NO_CLASS = 254  # what a label without translation becomes, so that the guard finds it
 
 
 class View:
@@ -16,28 +19,48 @@ class View:
         dataset: the pictures.
         indices: which of them.
         names: the classes after translation.
-        labels: the new label of every old one; void stays void.
+        labels: the new label of every old one (all stay if None); void stays void.
     """
 
     def __init__(
-        self, dataset: Dataset, indices: Sequence[int], names: tuple[str, ...], labels: Sequence[int]
+        self,
+        dataset: Dataset,
+        indices: Sequence[int],
+        names: tuple[str, ...] | None = None,
+        labels: dict[int, int] | None = None,
     ) -> None:
-        self.names = names
-        self.background = dataset.background if dataset.background in names else None
+        self.names = dataset.names if names is None else names
+        self.background = dataset.background if dataset.background in self.names else None
         self._dataset, self._indices = dataset, list(indices)
-        self._table = torch.full((VOID + 1,), VOID)
-        self._table[: len(labels)] = torch.tensor(labels)
+        self._table: Tensor | None = None
+        if labels is not None:
+            self._table = torch.full((VOID + 1,), _NO_CLASS)
+            self._table[VOID] = VOID
+            for old, new in labels.items():
+                self._table[old] = new
 
     def __len__(self) -> int:
         return len(self._indices)
 
     def __getitem__(self, index: int) -> Sample:
         sample = self._dataset[self._indices[index]]
-        return sample._replace(labels=self._table[sample.labels])
+        return sample._replace(labels=self._translate(sample.labels))
 
     def labels(self, index: int) -> Tensor:
         """The labels of one picture, without reading the picture."""
-        return self._table[self._dataset.labels(self._indices[index])]
+        return self._translate(self._dataset.labels(self._indices[index]))
+
+    def class_pixels(self) -> Tensor:
+        """Pixels per picture and class, (N, K), from the counts of the whole dataset."""
+        counts = class_pixels(self._dataset)[self._indices]
+        if self._table is None:
+            return counts
+        result = torch.zeros(len(counts), VOID + 1, dtype=counts.dtype)
+        result.index_add_(1, self._table[: counts.shape[1]], counts)
+        return result[:, : len(self.names)]
+
+    def _translate(self, labels: Tensor) -> Tensor:
+        return labels if self._table is None else self._table[labels]
 
 
 class Remembered:
@@ -54,10 +77,36 @@ class Remembered:
     def __getitem__(self, index: int) -> Sample:
         if index not in self._samples:
             sample = self._dataset[index]
-            # 8 bits hold every label and void
-            self._samples[index] = sample._replace(labels=sample.labels.to(torch.uint8))
-        return self._samples[index]._replace(labels=self._samples[index].labels.long())
+            self._samples[index] = sample._replace(labels=sample.labels.to(torch.uint8))  # an eighth of the memory
+        kept = self._samples[index]
+        return kept._replace(labels=kept.labels.long())
 
     def labels(self, index: int) -> Tensor:
         """The labels of one picture."""
         return self._samples[index].labels.long() if index in self._samples else self._dataset.labels(index)
+
+
+def restrict(dataset: Dataset, names: Iterable[str]) -> View:
+    """The pictures that show nothing but the given classes (and void), labelled by their order.
+
+    >>> from joem.data.scenes import Scenes
+    >>> pictures = restrict(Scenes(30, classes=["red circle", "blue star"]), ["background", "blue star"])
+    >>> pictures.names, 0 < len(pictures) < 30
+    (('background', 'blue star'), True)
+    """
+    kept = tuple(names)
+    new = {dataset.names.index(name): label for label, name in enumerate(kept)}
+    others = [label for label in range(len(dataset.names)) if label not in new]
+    clean = ~class_presence(dataset)[:, others].any(dim=1)
+    return View(dataset, clean.nonzero().flatten().tolist(), kept, new)
+
+
+def showing(dataset: Dataset, names: Iterable[str]) -> View:
+    """The pictures that show at least one of the given classes.
+
+    >>> from joem.data.scenes import Scenes
+    >>> len(showing(Scenes(5, classes=["red circle"]), ["red circle"]))
+    5
+    """
+    labels = [dataset.names.index(name) for name in names]
+    return View(dataset, class_presence(dataset)[:, labels].any(dim=1).nonzero().flatten().tolist())

@@ -47,17 +47,13 @@ class Checkpoints:
         """Put a checkpoint's weights and optimiser states in place; returns its step and random states."""
         state = read_json(path / _STATE)
         weights = read_tensors(path / _WEIGHTS)
-        weights = {
-            key: value for key, value in weights.items() if key in model.method.state_dict()
-        } or weights
+        weights = {key: value for key, value in weights.items() if key in model.method.state_dict()} or weights
         load_weights(model.method, weights, path)
         tensors = read_tensors(path / _OPTIMISERS)
         random_state = tensors.pop("random_state")
         for name, optimiser in optimisers.items():
             if name not in state["groups"]:
-                raise JoemError(
-                    f"The checkpoint {path} has no optimiser {name!r}: start a new run with another --out."
-                )
+                raise JoemError(f"The checkpoint {path} has no optimiser {name!r}: start a new run with another --out.")
             optimiser.load_state_dict(_unflatten(name, tensors, state["groups"][name]))
         return int(state["step"]), random_state
 

@@ -1,7 +1,7 @@
 """One pass over labelled pictures: rank every pixel's classes once, then score any number of rules."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,9 +45,7 @@ class Evaluation:
         shares.fill_diagonal_(0)
         top = shares.flatten().topk(min(most, shares.numel()))
         names, count = self.vocabulary.names, len(self.vocabulary)
-        pairs = [
-            (int(place) // count, int(place) % count, float(share)) for share, place in zip(*top, strict=True)
-        ]
+        pairs = [(int(place) // count, int(place) % count, float(share)) for share, place in zip(*top, strict=True)]
         return [(names[true], names[taken], share) for true, taken, share in pairs if share > 0]
 
     def to_dict(self) -> dict[str, Any]:
@@ -63,8 +61,7 @@ class Evaluation:
             "per_class": per_class,
             "unseen": list(self.vocabulary.unseen),
             "worst_confusions": [
-                {"truth": true, "predicted": taken, "percent": share}
-                for true, taken, share in self.worst_confusions()
+                {"truth": true, "predicted": taken, "percent": share} for true, taken, share in self.worst_confusions()
             ],
             "images": self.images,
             "images_per_second": self.images / self.seconds if self.seconds else None,
@@ -72,15 +69,22 @@ class Evaluation:
 
 
 def evaluate(
-    model: Model, problem: Problem, decisions: Sequence[DecisionSettings], progress: bool = True
+    model: Model,
+    problem: Problem,
+    decisions: Sequence[DecisionSettings],
+    progress: bool = True,
+    ranked: Iterable[tuple[Ranking, Tensor]] | None = None,
 ) -> list[Evaluation]:
-    """Score several rules on the evaluation pictures of a problem in one pass."""
+    """Score several rules on the evaluation pictures of a problem in one pass.
+
+    `ranked` is what `rank_dataset` gave, if the pass has been made already.
+    """
     count = len(problem.vocabulary)
     counts = [torch.zeros(count, count, dtype=torch.int64) for _ in decisions]
     started = time.monotonic()
-    for ranking, truth in rank_dataset(model, problem, problem.val, progress):
+    for ranking, truth in ranked or rank_dataset(model, problem, problem.val, progress):
         for matrix, wish in zip(counts, decisions, strict=True):
-            matrix += scores.confusion(truth, decide(ranking, wish), count)
+            matrix.add_(scores.confusion(truth, decide(ranking, wish), count))
     seconds = time.monotonic() - started
     unseen, ignored = problem.vocabulary.unseen_indices, problem.ignored
     return [

@@ -20,4 +20,5 @@ def reuse_freed_memory() -> bool:
         return False
     mallopt = ctypes.CDLL(None).mallopt
     wishes = {_M_MMAP_THRESHOLD: 32 << 20, _M_TRIM_THRESHOLD: 2 * _GIBIBYTE - 1, _M_TOP_PAD: 256 << 20}
-    return all([mallopt(ctypes.c_int(option), ctypes.c_int(value)) == 1 for option, value in wishes.items()])
+    accepted = [mallopt(ctypes.c_int(option), ctypes.c_int(value)) == 1 for option, value in wishes.items()]
+    return all(accepted)

@@ -1,6 +1,7 @@
 """A trained model with everything needed to use it: weights, class names, where the word vectors came from."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,8 @@ class Model:
         semantics: names to vectors, with the normalisation frozen at training.
         vectors: (K,D) vectors of the vocabulary's names, kept so that these need no vector file.
         method: the networks.
+        missing: why the source of the word vectors could not be found again, if so; only names of the vocabulary
+            can be used then.
     """
 
     recipe: Recipe
@@ -38,6 +41,7 @@ class Model:
     semantics: Semantics
     vectors: Tensor
     method: Method
+    missing: str | None = None
 
     @classmethod
     def create(cls, recipe: Recipe, vocabulary: Vocabulary) -> "Model":
@@ -53,6 +57,8 @@ class Model:
         wanted = self.vocabulary.names if names is None else names
         known = dict(zip(self.vocabulary.names, self.vectors, strict=True))
         new = tuple(name for name in wanted if name not in known)
+        if new and self.missing:
+            raise JoemError(f"{', '.join(new)}: no vectors for new names. {self.missing}")
         if new:
             known.update(zip(new, self.semantics.vectors(new), strict=True))
         device = next(self.method.parameters()).device
@@ -81,8 +87,12 @@ class Model:
         }
 
     @classmethod
-    def load(cls, path: str | Path) -> "Model":
-        """Load a model folder, a checkpoint, or the newest of a run's folder."""
+    def load(cls, path: str | Path, search: Iterable[str | Path] = ()) -> "Model":
+        """Load a model folder, a checkpoint, or the newest of a run's folder.
+
+        `search` lists files or folders where the word vectors may be now; a model whose vectors are gone still knows
+        the names of its vocabulary.
+        """
         folder = find_model(Path(path))
         described = read_json(folder / _DESCRIPTION)
         if described.get("format") != _FORMAT:
@@ -91,19 +101,19 @@ class Model:
                 f"joem {described.get('joem')}, install that version."
             )
         recipe = Recipe.from_dict(described["recipe"])
-        recipe.model.weights = "none"  # the weights are in the folder
         vocabulary = Vocabulary.from_dict(described["vocabulary"])
         tensors = read_tensors(folder / _WEIGHTS)
         vectors = tensors.pop(_VECTORS)
-        method = methods.get(recipe.method.name)(recipe.model, recipe.method, vocabulary, vectors)
+        bare = replace(recipe.model, weights="none")  # the weights are in the folder
+        method = methods.get(recipe.method.name)(bare, recipe.method, vocabulary, vectors)
         load_weights(method, tensors, folder)
-        # keep the normalisation of the pictures that the weights were trained with
-        method.visual.mean, method.visual.std = (
-            tuple(described["normalisation"][key]) for key in ("mean", "std")
-        )
-        recipe.model.weights = described["recipe"]["model"]["weights"]
-        source = semantics.Semantics.from_provenance(described["semantics"])
-        return cls(recipe, vocabulary, source, vectors, method.eval())
+        method.visual.mean, method.visual.std = (tuple(described["normalisation"][key]) for key in ("mean", "std"))
+        missing = None
+        try:
+            source = Semantics.from_provenance(described["semantics"], search)
+        except JoemError as error:
+            source, missing = semantics.table(dict(zip(vocabulary.names, vectors, strict=True))), str(error)
+        return cls(recipe, vocabulary, source, vectors, method.eval(), missing)
 
 
 def load_weights(method: Method, tensors: dict[str, Tensor], folder: Path) -> None:

@@ -4,13 +4,9 @@ from dataclasses import dataclass
 
 from joem import data, protocols
 from joem.data import Dataset
-from joem.data.scenes import Scenes
 from joem.errors import BadUsage
 from joem.recipe import DataSettings
 from joem.vocabulary import Vocabulary
-
-# The evaluation pictures of scenes come from other seeds than the training pictures.
-_SCENES_VALIDATION_SEED = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -54,16 +50,20 @@ def open_problem(settings: DataSettings) -> Problem:
 
 def _scenes(settings: DataSettings) -> Problem:
     """Training pictures show seen classes only, as in a world where nobody met the others yet."""
-    default = data.scenes.vocabulary()
-    vocabulary = default.with_unseen(settings.unseen) if settings.unseen else default
-    return scenes_problem(settings, vocabulary)
-
-
-def scenes_problem(settings: DataSettings, vocabulary: Vocabulary) -> Problem:
-    """Scenes for a given vocabulary, such as one with seen classes held out."""
-    classes = [name for name in vocabulary.names if name != vocabulary.background]
-    train = Scenes(
-        settings.train_count, settings.size, settings.seed, classes=classes, only=[*vocabulary.seen]
+    vocabulary = data.scenes.vocabulary()
+    if settings.unseen:
+        vocabulary = vocabulary.with_unseen(settings.unseen)
+    counts = {"train": settings.train_count, "val": settings.val_count}
+    train, val = (
+        data.open(
+            "scenes",
+            None,
+            split,
+            count=count,
+            size=settings.size,
+            seed=settings.seed,
+            unseen=vocabulary.unseen,
+        )
+        for split, count in counts.items()
     )
-    val = Scenes(settings.val_count, settings.size, settings.seed + _SCENES_VALIDATION_SEED, classes=classes)
     return Problem(vocabulary, "exclude", (), train, val)

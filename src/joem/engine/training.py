@@ -101,9 +101,9 @@ class _Run:
         self._check_batch()
         module = self.model.method.train()
         if settings.channels_last:
-            module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            module = module.to(memory_format=torch.channels_last)
         if self.fabric.world_size > 1 and self.fabric.device.type == "cuda":
-            module = torch.nn.SyncBatchNorm.convert_sync_batchnorm(module)
+            module = torch.nn.SyncBatchNorm.convert_sync_batchnorm(module)  # type: ignore[no-untyped-call]
         self.module, *wrapped = self.fabric.setup(module, *self.optimisers.values())
         self.wrapped = wrapped
         # Processes share the weights but must not share the random numbers of dropout.
@@ -114,9 +114,7 @@ class _Run:
         parts = self.fabric.world_size * settings.accumulate
         smallest = min(settings.batch_size, len(self.pictures)) // parts
         if smallest < 1:
-            raise BadUsage(
-                f"A batch of {settings.batch_size} cannot be cut into {parts} parts: make it larger."
-            )
+            raise BadUsage(f"A batch of {settings.batch_size} cannot be cut into {parts} parts: make it larger.")
         if smallest < 2 and self.recipe.model.architecture == "deeplabv3plus":
             raise BadUsage(
                 "DeepLabV3+ normalises its pooled branch over the batch and needs at least two pictures per part, got "
@@ -144,10 +142,10 @@ class _Run:
                 batch_sampler=self._sampler(epoch, start),
                 collate_fn=data.collate,
                 num_workers=self.recipe.data.workers,
+                generator=torch.Generator(),  # or every loader would draw from dropout's random numbers
                 pin_memory=self.fabric.device.type == "cuda",
             )
-            for images, labels in loader:
-                yield images, labels
+            yield from loader
 
     def fit(self, progress: bool) -> None:
         """Train until the last step, an interruption or a loss that is no number."""
@@ -214,7 +212,7 @@ class _Run:
             return
         newest = self.checkpoints.newest() if self.checkpoints else None
         kept = f"the last good checkpoint is {newest}" if newest else "there is no checkpoint yet"
-        values = ", ".join(f"{name} {float(value):g}" for name, value in terms.items())
+        values = ", ".join(f"{name} {value.item():g}" for name, value in terms.items())
         raise JoemError(
             f"The loss is not a number at step {self.step} ({values}). Training stopped before it could spoil the "
             f"weights; {kept}. Lower --train.visual.lr or --train.semantic.lr, or set --train.clip 1."
@@ -228,9 +226,7 @@ class _Run:
         if self.fabric.is_global_zero:
             for name, value in self.model.method.state_dict().items():
                 if value.is_floating_point() and not torch.isfinite(value).all():
-                    raise JoemError(
-                        f"The weights {name} are not numbers at step {self.step}: nothing was saved."
-                    )
+                    raise JoemError(f"The weights {name} are not numbers at step {self.step}: nothing was saved.")
             self.checkpoints.save(self.step, self.model, self.optimisers, states)
         self.fabric.barrier()
 
@@ -271,7 +267,7 @@ def _fabric(settings: TrainSettings) -> Any:
         devices=settings.devices,
         num_nodes=settings.nodes,
         strategy=settings.strategy,
-        precision=settings.precision,  # type: ignore[arg-type]
+        precision=settings.precision,
     )
 
 
@@ -283,9 +279,7 @@ def _optimisers(model: Model, settings: TrainSettings) -> dict[str, Optimizer]:
 
 def _optimiser(settings: OptimiserSettings, groups: list[dict[str, Any]]) -> Optimizer:
     if settings.name == "sgd":
-        return torch.optim.SGD(
-            groups, lr=settings.lr, momentum=settings.momentum, weight_decay=settings.weight_decay
-        )
+        return torch.optim.SGD(groups, lr=settings.lr, momentum=settings.momentum, weight_decay=settings.weight_decay)
     kind = torch.optim.AdamW if settings.name == "adamw" else torch.optim.Adam
     return kind(groups, lr=settings.lr, weight_decay=settings.weight_decay)
 
@@ -344,7 +338,7 @@ def _tensorboard(run: _Run) -> Any:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise JoemError('TensorBoard is not installed: run pip install "joem[tensorboard]".') from None
-    return SummaryWriter(str(run.out))  # type: ignore[no-untyped-call]
+    return SummaryWriter(str(run.out))
 
 
 @contextmanager

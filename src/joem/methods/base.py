@@ -37,9 +37,7 @@ class Method(nn.Module, ABC):
 
     vectors: Tensor
 
-    def __init__(
-        self, model: ModelSettings, settings: MethodSettings, vocabulary: Vocabulary, vectors: Tensor
-    ) -> None:
+    def __init__(self, model: ModelSettings, settings: MethodSettings, vocabulary: Vocabulary, vectors: Tensor) -> None:
         super().__init__()
         self.settings = settings
         self.vocabulary = vocabulary

@@ -14,9 +14,7 @@ from joem.vocabulary import Vocabulary
 class JoEm(Method):
     """A visual encoder, a semantic encoder that gives prototypes, and a classifier used in training only."""
 
-    def __init__(
-        self, model: ModelSettings, settings: MethodSettings, vocabulary: Vocabulary, vectors: Tensor
-    ) -> None:
+    def __init__(self, model: ModelSettings, settings: MethodSettings, vocabulary: Vocabulary, vectors: Tensor) -> None:
         super().__init__(model, settings, vocabulary, vectors)
         self.semantic = semantic_encoder(model.semantic, vectors.shape[1], model.channels)
         # The paper's classifier is w_c . v; the authors' code adds a bias.
@@ -27,9 +25,7 @@ class JoEm(Method):
         settings, seen = self.settings, self.vocabulary.seen_indices
         features = self.features(images)
         terms = {
-            "ce": losses.seen_cross_entropy(
-                self.classifier(features), labels, seen, variant=settings.variant
-            ),
+            "ce": losses.seen_cross_entropy(self.classifier(features), labels, seen, variant=settings.variant),
             "bar": losses.boundary_aware_regression(
                 features, labels, self.vectors, self.semantic, r=settings.r, variant=settings.variant
             ),

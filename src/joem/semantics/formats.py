@@ -90,9 +90,7 @@ class TextVectors(WordVectors):
         try:
             vector = np.array([float(field) for field in fields], dtype=np.float32)
         except ValueError as error:
-            raise JoemError(
-                f"{self.path}, line {line}: {error}; expected {self.dimension} numbers."
-            ) from None
+            raise JoemError(f"{self.path}, line {line}: {error}; expected {self.dimension} numbers.") from None
         if len(vector) != self.dimension:
             raise JoemError(f"{self.path}, line {line}: {len(vector)} numbers, expected {self.dimension}.")
         return vector
@@ -106,9 +104,7 @@ class BinaryVectors(WordVectors):
         with _open(path) as stream:
             header = stream.readline(100).split()
         if not _is_header(header):
-            raise JoemError(
-                f"{path} is no word2vec binary file: its first line must be the word count and the size."
-            )
+            raise JoemError(f"{path} is no word2vec binary file: its first line must be the word count and the size.")
         self._count, self.dimension = int(header[0]), int(header[1])
 
     def find(self, wanted: set[str]) -> dict[str, Vector]:
@@ -134,9 +130,7 @@ class BinaryVectors(WordVectors):
                 while (space := buffer.find(b" ", start)) < 0 or len(buffer) < space + 1 + size:
                     more = stream.read(_CHUNK)
                     if not more:
-                        raise JoemError(
-                            f"{self.path} ends after {index} of its {self._count} words: copy it again."
-                        )
+                        raise JoemError(f"{self.path} ends after {index} of its {self._count} words: copy it again.")
                     buffer, start = buffer[start:] + more, 0
                 # Some writers end each entry with a new line, others do not.
                 yield buffer[start:space].lstrip(b"\n"), buffer[space + 1 : space + 1 + size]
@@ -163,9 +157,7 @@ class FastTextModel(WordVectors):
         try:
             self._read_layout()
         except (struct.error, IndexError, ValueError):  # what reading past the end of the file raises
-            raise JoemError(
-                f"{path} is not a whole fastText model, it ends too early: copy it again."
-            ) from None
+            raise JoemError(f"{path} is not a whole fastText model, it ends too early: copy it again.") from None
 
     def _read_layout(self) -> None:
         (version,) = struct.unpack_from("<i", self._bytes, 4)
@@ -253,9 +245,7 @@ def _fasttext_hash(data: bytes) -> int:
 def open_vectors(path: Path) -> WordVectors:
     """The reader for a file, told by its first bytes and its ending (.bin is binary, all else is text)."""
     if not path.is_file():
-        raise BadUsage(
-            f"There is no file of word vectors at {path}: give the path of a .vec, .txt or .bin file."
-        )
+        raise BadUsage(f"There is no file of word vectors at {path}: give the path of a .vec, .txt or .bin file.")
     with _open(path) as stream:
         start = stream.read(4)
     if start == _FASTTEXT_MAGIC:

@@ -19,9 +19,7 @@ def package_version(package: str, install: str) -> str:
     try:
         return version(package)
     except PackageNotFoundError:
-        raise JoemError(
-            f"The package {package} is not installed. Install it with: pip install {install}"
-        ) from None
+        raise JoemError(f"The package {package} is not installed. Install it with: pip install {install}") from None
 
 
 class Glove(WordVectors):
@@ -74,9 +72,7 @@ class PhraseEncoder:
 
     def __init__(self, prompt: str) -> None:
         if "{}" not in prompt:
-            raise BadUsage(
-                f"A prompt must hold {{}} where the name goes, like 'a photo of a {{}}'; got {prompt!r}."
-            )
+            raise BadUsage(f"A prompt must hold {{}} where the name goes, like 'a photo of a {{}}'; got {prompt!r}.")
         self._prompt = prompt
         self._known: dict[str, Vector] = {}
 

@@ -182,11 +182,7 @@ def _locate(name: str, digest: str, places: Iterable[Path]) -> Path:
         if sha256(path) == digest:
             return path
         others.append(f"{path} has {sha256(path)}")
-    found = (
-        f"found other files: {'; '.join(others)}"
-        if others
-        else f"looked at {', '.join(map(str, candidates))}"
-    )
+    found = f"found other files: {'; '.join(others)}" if others else f"looked at {', '.join(map(str, candidates))}"
     raise JoemError(
         f"The word vectors {name} with SHA-256 {digest} are needed; {found}. "
         "Say where the file, or its folder, is: search=[PATH]."

@@ -56,9 +56,7 @@ class Semantics:
             (self.normalise == "max" and part.scale is None) or (self.centre and part.centre is None)
             for part in self.parts
         ):
-            raise JoemError(
-                "The scale comes from the training names: call fit(seen_names) before vectors(names)."
-            )
+            raise JoemError("The scale comes from the training names: call fit(seen_names) before vectors(names).")
         wanted = self._renamed(names)
         placed = [part.place(part.source.rows(wanted), self.normalise) for part in self.parts]
         return torch.from_numpy(np.concatenate(placed, axis=1).astype(np.float32))
@@ -113,23 +111,17 @@ class Semantics:
 
     def _fit_part(self, part: Part, names: list[str]) -> Part:
         rows = part.source.rows(names)
-        centred = replace(
-            part, centre=rows.mean(axis=0, dtype=np.float64) if self.centre else None, scale=None
-        )
+        centred = replace(part, centre=rows.mean(axis=0, dtype=np.float64) if self.centre else None, scale=None)
         if self.normalise != "max":
             return centred
         scale = float(np.linalg.norm(centred.place(rows, "none"), axis=1).max())
         if scale == 0:
-            raise BadUsage(
-                f"The vectors of {', '.join(names)} in {part.kind} are all zero: nothing to scale by."
-            )
+            raise BadUsage(f"The vectors of {', '.join(names)} in {part.kind} are all zero: nothing to scale by.")
         return replace(centred, scale=scale)
 
     def _renamed(self, names: Iterable[str]) -> list[str]:
         if isinstance(names, str):
-            raise BadUsage(
-                f"names must be a sequence of names, got the single text {names!r}: use [{names!r}]."
-            )
+            raise BadUsage(f"names must be a sequence of names, got the single text {names!r}: use [{names!r}].")
         return [self.renaming.get(name, name) for name in names]
 
 
@@ -159,9 +151,7 @@ def load(
     choose("out-of-vocabulary rule", oov, get_args(OutOfVocabulary))
     parts = tuple(from_text(text, prompt, oov) for text in split(spec))
     if prompt != "{}" and not any(isinstance(part.source, PhraseEncoder) for part in parts):
-        raise BadUsage(
-            f"The prompt {prompt!r} is for sentence encoders (use, minilm); {spec!r} looks up words."
-        )
+        raise BadUsage(f"The prompt {prompt!r} is for sentence encoders (use, minilm); {spec!r} looks up words.")
     return Semantics(spec, parts, normalise, prompt, oov, centre)
 
 

@@ -128,9 +128,7 @@ def _spellings(text: str) -> list[str]:
     """
     other = _SAME_AS.get(_plain(text))
     readings = [text, text.lower(), *([other] if other else [])]
-    return list(
-        dict.fromkeys(form for r in readings for form in (r, *(j.join(_split(r)) for j in (" ", "_", "-"))))
-    )
+    return list(dict.fromkeys(form for r in readings for form in (r, *(j.join(_split(r)) for j in (" ", "_", "-")))))
 
 
 def _plain(text: str) -> str:

@@ -1,0 +1,84 @@
+"""How much of every class a dataset holds."""
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple, Protocol, runtime_checkable
+from weakref import WeakKeyDictionary
+
+import torch
+from rich.console import Console
+from rich.progress import track
+from torch import Tensor
+
+from joem.data.samples import Dataset
+from joem.vocabulary import VOID, Vocabulary
+
+_scanned: WeakKeyDictionary[Dataset, Tensor] = WeakKeyDictionary()
+
+
+@runtime_checkable
+class CountsItself(Protocol):
+    """A dataset that knows a quicker way than reading its masks."""
+
+    def class_pixels(self) -> Tensor:
+        """How many pixels of every class every picture has, (N, K)."""
+
+
+def class_pixels(dataset: Dataset) -> Tensor:
+    """How many pixels of every class every picture has: (N, K) int64; void does not count.
+
+    Reads all masks once, in threads, and remembers the answer as long as the dataset lives. A view asks the
+    dataset that it looks at.
+    """
+    if isinstance(dataset, CountsItself):
+        return dataset.class_pixels()
+    if dataset not in _scanned:
+        classes = len(dataset.names)
+
+        def count(index: int) -> Tensor:
+            return torch.bincount(dataset.labels(index).flatten(), minlength=VOID + 1)[:classes]
+
+        with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+            counts = track(
+                pool.map(count, range(len(dataset))),
+                "Reading masks",
+                total=len(dataset),
+                console=Console(stderr=True),
+                transient=True,
+                disable=len(dataset) < 1000,
+            )
+            _scanned[dataset] = torch.stack(list(counts))
+    return _scanned[dataset]
+
+
+def class_presence(dataset: Dataset) -> Tensor:
+    """Which classes every picture shows: (N, K) bool.
+
+    >>> from joem.data.scenes import Scenes
+    >>> class_presence(Scenes(5, classes=["red circle"])).all()
+    tensor(True)
+    """
+    return class_pixels(dataset) > 0
+
+
+class ClassCount(NamedTuple):
+    """How much of a class a dataset holds."""
+
+    name: str
+    unseen: bool
+    images: int
+    pixels: int
+
+
+def describe(dataset: Dataset, vocabulary: Vocabulary | None = None) -> list[ClassCount]:
+    """Count images and pixels per class, in index order; `vocabulary` says which are unseen.
+
+    >>> from joem.data.scenes import Scenes
+    >>> [row.images for row in describe(Scenes(5, classes=["red circle", "blue star"], only=["blue star"]))]
+    [5, 0, 5]
+    """
+    unseen = vocabulary.unseen if vocabulary is not None else ()
+    pixels = class_pixels(dataset)
+    images = (pixels > 0).sum(dim=0).tolist()
+    counts = zip(dataset.names, images, pixels.sum(dim=0).tolist(), strict=True)
+    return [ClassCount(name, name in unseen, shown, covered) for name, shown, covered in counts]

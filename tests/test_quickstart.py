@@ -1,0 +1,22 @@
+import json
+
+from joem import quickstart, recipe
+
+
+def test_quickstart_on_a_tiny_scale_does_every_step_and_repeats_itself(tiny, tmp_path):
+    tiny.data = recipe.DataSettings(size=64, train_count=40, val_count=4, crop=64, scale=(1.0, 1.0))
+    tiny.train.epochs = 1
+    first = quickstart.run(tiny, tmp_path / "a", used_folds=1, progress=False).to_dict()
+    second = quickstart.run(tiny, tmp_path / "b", used_folds=1, progress=False).to_dict()
+    for numbers in (first, second):
+        del numbers["seconds"], numbers["new_class"]["seconds_to_add"]
+    assert first == second
+    assert set(first["results"]) == set(first["shuffled_control"]) == {"nn", "cs", "ac"}
+    assert first["results"]["nn"] != first["shuffled_control"]["nn"]
+    stored = json.loads((tmp_path / "a" / "quickstart.json").read_text())
+    assert stored["chosen"] == first["chosen"]
+    page = (tmp_path / "a" / "report.html").read_text()
+    assert page.count("data:image/png;base64,") == 3
+    assert "http" not in page  # self-contained
+    for words in ("Apollonius", "shuffled words", quickstart.NEVER_HEARD, "joem quickstart --seed 0"):
+        assert words in page
