@@ -92,7 +92,7 @@ def test_a_bad_picture_does_not_stop_the_others(tiny, tmp_path, capsys):
         (["train", "scenes", "--data.unseen", "[purple cow]"], 2, "purple cow"),
         (["train", "scenes", "--method.name", "magic"], 2, "Unknown method 'magic'"),
         (["evaluate", "nowhere"], 1, "no model in nowhere"),
-        (["predict", "a.png"], 2, "--model"),
+        (["predict", "a.png"], 2, "required: model"),
         (["data"], 2, "Say which dataset"),
         (["data", "coco"], 2, "Available options are: scenes, voc, folder"),
         (["data", "folder", "--root", "nowhere"], None, "nowhere"),

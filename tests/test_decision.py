@@ -239,7 +239,7 @@ def test_memory_stays_within_the_budget(channels, classes):
     with LargestTensor() as largest:
         labels = decision.apollonius(features, prototypes, range(classes // 2), 0.9, (192, 192))
     assert labels.shape == (1, 192, 192)
-    assert largest.nbytes < decision.BUDGET
+    assert largest.nbytes <= decision.BUDGET
 
 
 @pytest.mark.parametrize("unseen", [[1, 2], (2, 1, 1), torch.tensor([1, 2]), [False, True, True], torch.arange(3) > 0])

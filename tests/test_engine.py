@@ -285,7 +285,7 @@ def test_training_lowers_the_loss(tiny, tmp_path, variant):
     tiny.train.visual.lr = tiny.train.semantic.lr = 3e-3
     engine.train(tiny, tmp_path, progress=False)
     totals = [float(line["total"]) for line in csv.DictReader((tmp_path / "metrics.csv").open())]
-    assert sum(totals[-5:]) < 0.7 * sum(totals[:5])
+    assert sum(totals[-5:]) < 0.8 * sum(totals[:5])
 
 
 def test_a_batch_too_small_for_its_parts_is_refused(tiny):
@@ -313,13 +313,13 @@ def test_a_model_whose_vector_file_is_gone_still_knows_its_vocabulary(tiny, tmp_
     tiny.semantics.vectors = f"word2vec:{vectors}"
     model = Model.create(tiny, engine.open_problem(tiny.data).vocabulary)
     model.save(tmp_path / "model")
-    new = ("background", "striped red heart")
+    new = ("background", "striped red ring")
     moved = tmp_path / "elsewhere" / "words.vec"
     moved.parent.mkdir()
     vectors.rename(moved)
     loaded = Model.load(tmp_path / "model")
     assert torch.equal(loaded.prototypes(), model.prototypes())
-    with pytest.raises(JoemError, match=r"striped red heart: no vectors for new names.*words.vec"):
+    with pytest.raises(JoemError, match=r"striped red ring: no vectors for new names.*words.vec"):
         loaded.prototypes(new)
     found = Model.load(tmp_path / "model", search=[moved.parent])
     assert torch.equal(found.prototypes(new), model.prototypes(new))
@@ -397,7 +397,7 @@ def test_evaluation_equals_a_loop_over_pictures(tiny):
     results = engine.evaluate(model, problem, decisions, progress=False)
     segmenter = Segmenter(model)
     for wish, result in zip(decisions, results, strict=True):
-        counts = torch.zeros(41, 41, dtype=torch.int64)
+        counts = torch.zeros_like(result.confusion)
         for index in range(len(problem.val)):
             sample = problem.val[index]
             found = segmenter.encode(sample.image).segment(rule=wish.rule, sigma=wish.sigma, gamma=wish.gamma)

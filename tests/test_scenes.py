@@ -43,15 +43,15 @@ def test_sizes_types_and_labels_without_painting(size):
 
 
 def test_only_the_allowed_classes_are_drawn_and_all_of_them():
-    allowed = ["red circle", "blue star", "dotted blue star"]
+    allowed = ["red circle", "blue cross", "striped blue cross"]
     pictures = Scenes(30, size=64, only=allowed)
     drawn = {pictures.names[label] for i in range(30) for label in pictures.labels(i).unique().tolist()}
     assert drawn == {"background", *allowed}
 
 
 def test_the_included_class_is_in_every_picture():
-    pictures = Scenes(40, size=64, only=["red circle", "blue star"], include="green heart")
-    label = pictures.names.index("green heart")
+    pictures = Scenes(40, size=64, only=["red circle", "blue cross"], include="green ring")
+    label = pictures.names.index("green ring")
     assert all((pictures.labels(i) == label).any() for i in range(40))
 
 
@@ -137,7 +137,7 @@ def test_held_out_classes_recombine_seen_words():
     assert NEVER_HEARD not in vocabulary.names
     seen_words = [word for name in vocabulary.seen for word in name.split()]
     for name in (*UNSEEN, NEVER_HEARD):
-        assert all(seen_words.count(word) >= 3 for word in name.split())
+        assert all(seen_words.count(word) >= 2 for word in name.split())
 
 
 def test_splits_share_no_picture_and_training_shows_no_unseen_class():

@@ -48,7 +48,7 @@ def seen_only(dataset: Dataset, vocabulary: Vocabulary, rule: str) -> View:
             f"labels 0 to {len(vocabulary) - 1}, for {VOID} is void."
         )
     hidden = {*unseen, *background} if rule == "ignore" else set()
-    labels = {label: VOID if label in hidden else label for label in range(len(vocabulary))}
+    labels = {label: VOID if label in hidden else label for label in range(VOID)}  # wrong labels stay, for the guard
     return View(dataset, keep.nonzero().flatten().tolist(), labels=labels)
 
 
