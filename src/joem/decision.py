@@ -15,10 +15,12 @@ Half-precision inputs are computed in float32. In float32 a squared distance car
 No function here passes gradients.
 """
 
+import itertools
 import math
 import operator
-from collections.abc import Callable, Iterator, Sequence
-from functools import reduce
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial, reduce
 from typing import NamedTuple
 
 import torch
@@ -27,9 +29,10 @@ from torch import Tensor
 
 from joem.errors import BadUsage, JoemError, choose
 
-BUDGET = 16 << 20
+BUDGET = 24 << 20
 """Bytes of working memory to stay near; one row of the image and what it is interpolated from always fit."""
 
+_WORKERS = 8  # threads at most: more would wait for Python
 _BLOCK = 1024  # classes scored together
 _GROUPS = 32  # groups in which the classes of a large block are searched
 _TILE = 1 << 19  # interpolated scores held at a time: 2 MB, so that they are read back from the cache
@@ -71,7 +74,8 @@ def distances(features: Tensor, prototypes: Tensor, size: Sequence[int] | None =
     problem = _Problem(features, prototypes, size)
     blocks = problem.blocks(torch.arange(len(prototypes)))
     result = features.new_empty((len(features), *problem.size, len(prototypes)), dtype=problem.dtype)
-    for band in problem.bands():
+
+    def fill(band: _Band) -> None:
         norms = _squared_norms(band).unsqueeze(1)
         targets = torch.split(result[band.image, band.rows].flatten(0, 1), _BLOCK, dim=1)
         for block, target in zip(blocks, targets, strict=True):
@@ -80,6 +84,8 @@ def distances(features: Tensor, prototypes: Tensor, size: Sequence[int] | None =
             for pixels, norm, part in zip(parts, torch.split(norms, rows), torch.split(target, rows), strict=True):
                 scores = pixels.interpolate(table)[:, : len(block.labels)]
                 part.copy_((norm - scores).clamp_(min=0).sqrt_())
+
+    problem.each_band(fill)
     return result.permute(0, 3, 1, 2)
 
 
@@ -103,9 +109,10 @@ def rank(
     is_unseen = _unseen_mask(unseen, len(prototypes))
     seen_blocks, unseen_blocks = (problem.blocks(mask.nonzero().squeeze(1)) for mask in (~is_unseen, is_unseen))
     shape = (len(features), *problem.size)
-    label, distance = features.new_empty(shape, dtype=torch.long), features.new_empty(shape, dtype=problem.dtype)
-    result = Ranking(label, distance, distance.clone(), label.clone(), distance.clone())
-    for band in problem.bands():
+    dtypes = (torch.long, problem.dtype, problem.dtype, torch.long, problem.dtype)
+    result = Ranking(*(features.new_empty(shape, dtype=dtype) for dtype in dtypes))
+
+    def fill(band: _Band) -> None:
         near = _best(band, seen_blocks, with_second=True)
         near_unseen = _best(band, unseen_blocks)
         squares = _squared_norms(band) - torch.stack((near.first, near.second, near_unseen.first))
@@ -114,6 +121,8 @@ def rank(
         for whole, part in zip(result, parts, strict=True):
             target = whole[band.image, band.rows]
             target.copy_(part.view_as(target))
+
+    problem.each_band(fill)
     return result
 
 
@@ -132,9 +141,12 @@ def nearest(features: Tensor, prototypes: Tensor, size: Sequence[int] | None = N
     problem = _Problem(features, prototypes, size)
     blocks = problem.blocks(torch.arange(len(prototypes)))
     labels = features.new_empty((len(features), *problem.size), dtype=torch.long)
-    for band in problem.bands():
+
+    def fill(band: _Band) -> None:
         target = labels[band.image, band.rows]
         target.copy_(_best(band, blocks).place.view_as(target))
+
+    problem.each_band(fill)
     return labels
 
 
@@ -221,8 +233,9 @@ def _cs(ranking: Ranking, *, gamma: float | None, **_: object) -> Tensor:
 
 
 def _ac(ranking: Ranking, *, sigma: float | None, squared: bool, **_: object) -> Tensor:
+    # Where the unseen class is nearest of all, it passes both tests.
     unseen_is_among_two_nearest = ranking.unseen_distance < ranking.second_seen_distance
-    return _nn(ranking) | (unseen_is_among_two_nearest & _ratio(ranking, sigma=sigma, squared=squared))
+    return unseen_is_among_two_nearest & _ratio(ranking, sigma=sigma, squared=squared)
 
 
 def _ratio(ranking: Ranking, *, sigma: float | None, squared: bool, **_: object) -> Tensor:
@@ -301,6 +314,8 @@ class _Problem:
         prototypes = prototypes.to(self.dtype)
         self._centre = prototypes.mean(0)
         self._prototypes = prototypes - self._centre
+        source = self._features.shape[2:]
+        self._vertical, self._horizontal = map(partial(_axis, like=self._centre), source, self.size)
 
     def blocks(self, labels: Tensor) -> list[_Block]:
         """The given classes in blocks, those searched by groups filled up to whole groups with hopeless scores."""
@@ -313,26 +328,49 @@ class _Problem:
             blocks.append(_Block(chosen, F.pad(weight, (0, missing)), F.pad(bias, (0, missing), value=lowest)))
         return blocks
 
-    def bands(self) -> Iterator[_Band]:
-        """Every row of every output image, as many rows at a time as the budget allows."""
-        batch, channels, height, width = self._features.shape
-        vertical, horizontal = _axis(height, self.size[0], self._centre), _axis(width, self.size[1], self._centre)
-        classes = len(self._prototypes)
-        # Numbers held per row: the search around each pixel, and the features and scores below it, in two copies.
-        search = self.size[1] * (32 + min(classes, 3 * _GROUPS))
-        source = 2 * width * (channels + min(classes, _BLOCK)) * height / self.size[0]
-        rows = int(BUDGET / self.dtype.itemsize / (search + source)) or 1
+    def each_band(self, work: Callable[[_Band], None]) -> None:
+        """Call `work` with every band: all rows of all images, as many rows at a time as the budget allows.
+
+        On CPU each of torch's threads takes whole bands. That is faster than to share out every small operation,
+        and far faster on a busy machine, where the threads would wait for one another thousands of times.
+        """
         # glibc gives freed memory back to the system, which must then clear it again, until it has seen a block of
         # this size come and go: a quarter of the time with many classes.
         torch.empty(BUDGET, dtype=torch.uint8, device="cpu")
-        for start in range(0, self.size[0], rows):
-            band = slice(start, min(start + rows, self.size[0]))
-            first, last = int(vertical.low[band][0]), int(vertical.low[band][-1]) + 1
-            local = _Axis(vertical.low[band] - first, vertical.step[band])
-            pixels = _pixels(local, horizontal, width)
-            for image in range(batch):
-                features = self._features[image, :, first : last + 1].to(self.dtype) - self._centre[:, None, None]
-                yield _Band(image, band, features.contiguous(), local, horizontal, pixels)
+        rows = self._rows_per_band()
+        starts = itertools.product(range(len(self._features)), range(0, self.size[0], rows))
+        places = [(image, slice(start, min(start + rows, self.size[0]))) for image, start in starts]
+
+        @torch.no_grad()
+        def run(place: tuple[int, slice]) -> None:
+            work(self._band(*place))
+
+        threads = torch.get_num_threads()
+        workers = min(threads, len(places), _WORKERS) if self._features.device.type == "cpu" else 1
+        if workers == 1:
+            for place in places:
+                run(place)
+            return
+        try:
+            with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+                list(pool.map(run, places))  # a list, to raise what a worker raised
+        finally:
+            torch.set_num_threads(threads)  # for threads to come: a worker's setting is the default for new ones
+
+    def _rows_per_band(self) -> int:
+        _, channels, height, width = self._features.shape
+        classes = len(self._prototypes)
+        # Numbers held per row: some for each pixel, and the features and scores below it in two copies.
+        numbers = 32 * self.size[1] + 2 * width * (channels + min(classes, _BLOCK)) * height / self.size[0]
+        return int(BUDGET / self.dtype.itemsize / numbers) or 1
+
+    def _band(self, image: int, rows: slice) -> _Band:
+        low, step = (part[rows] for part in self._vertical)
+        first, last = int(low[0]), int(low[-1]) + 1
+        features = self._features[image, :, first : last + 1].to(self.dtype) - self._centre[:, None, None]
+        vertical = _Axis(low - first, step)
+        pixels = _pixels(vertical, self._horizontal, features.shape[2])
+        return _Band(image, rows, features.contiguous(), vertical, self._horizontal, pixels)
 
 
 def _axis(source: int, target: int, like: Tensor) -> _Axis:
