@@ -34,10 +34,13 @@ class Masks:
     def __getitem__(self, index):
         labels = torch.tensor(self.shown[index])
         image = (labels * 40 % 256).to(torch.uint8).expand(3, -1, -1).contiguous()
-        return data.Sample(image, labels, f"picture-{index}")
+        return data.Sample(image, labels, self.name(index))
 
     def labels(self, index):
         return torch.tensor(self.masks[index])
+
+    def name(self, index):
+        return f"picture-{index}"
 
 
 CLEAN, COWS, EMPTY = [[0, 1], [1, 255]], [[0, 2], [1, 2]], [[0, 0], [0, 255]]

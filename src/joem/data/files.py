@@ -58,6 +58,10 @@ class FileDataset:
         """The labels of one picture, without reading the picture."""
         return read_labels(self.items[index].mask, len(self.names), self._colours)
 
+    def name(self, index: int) -> str:
+        """What the picture is called."""
+        return self.items[index].name
+
 
 def read_image(path: Path) -> Tensor:
     """Read any picture file as (3, H, W) uint8 RGB, turned the way its EXIF orientation says."""

@@ -105,10 +105,10 @@ class TrainingSet:
         guard(sample.labels, self.vocabulary)
         with torch.random.fork_rng(devices=[]):
             # torch.manual_seed would also reseed the GPUs, which dropout draws from.
-            torch.default_generator.manual_seed(_mixed(self.seed, epoch, index))
+            torch.default_generator.manual_seed(mixed(self.seed, epoch, index))
             return self.transform(sample.image, sample.labels)
 
 
-def _mixed(*numbers: int) -> int:
+def mixed(*numbers: int) -> int:
     """One seed from several numbers, without patterns between neighbours."""
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0])

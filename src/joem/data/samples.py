@@ -21,7 +21,7 @@ class Sample(NamedTuple):
 
 
 class Dataset(Protocol):
-    """Anything with these five members is a dataset; it must be hashable and survive pickling.
+    """Anything with these six members is a dataset; it must be hashable and survive pickling.
 
     Pickling serves loader workers, hashing lets a scan of the masks be remembered; plain classes do both.
     """
@@ -40,6 +40,9 @@ class Dataset(Protocol):
 
     def labels(self, index: int, /) -> Tensor:
         """The labels of one picture, without reading the picture."""
+
+    def name(self, index: int, /) -> str:
+        """What the picture is called, without reading it."""
 
 
 def collate(samples: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:

@@ -158,11 +158,15 @@ class Scenes:
         picture += rng.normal(0.0, 0.012, picture.shape[:2]).astype(np.float32)[..., None]
         pixels = (picture.clip(0, 1) * 255 + 0.5).astype(np.uint8)
         image = torch.from_numpy(pixels).permute(2, 0, 1).contiguous()
-        return Sample(image, torch.from_numpy(labels), f"scene-{self.seed}-{index:04d}")
+        return Sample(image, torch.from_numpy(labels), self.name(index))
 
     def labels(self, index: int) -> Tensor:
         """The labels of one picture, without painting it."""
         return torch.from_numpy(self._layout(index)[1])
+
+    def name(self, index: int) -> str:
+        """What the picture is called."""
+        return f"scene-{self.seed}-{index:04d}"
 
     def _labels_of(self, names: Iterable[str]) -> list[int]:
         labels = [self.names.index(choose("class", name, self.names)) for name in names]

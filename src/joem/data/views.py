@@ -50,6 +50,10 @@ class View:
         """The labels of one picture, without reading the picture."""
         return self._translate(self._dataset.labels(self._indices[index]))
 
+    def name(self, index: int) -> str:
+        """What the picture is called."""
+        return self._dataset.name(self._indices[index])
+
     def class_pixels(self) -> Tensor:
         """Pixels per picture and class, (N, K), from the counts of the whole dataset."""
         counts = class_pixels(self._dataset)[self._indices]
@@ -84,6 +88,10 @@ class Remembered:
     def labels(self, index: int) -> Tensor:
         """The labels of one picture."""
         return self._samples[index].labels.long() if index in self._samples else self._dataset.labels(index)
+
+    def name(self, index: int) -> str:
+        """What the picture is called."""
+        return self._dataset.name(index)
 
 
 def restrict(dataset: Dataset, names: Iterable[str]) -> View:

@@ -11,9 +11,11 @@ from torch import Tensor
 from joem import data, decision, scores
 from joem.data import Dataset
 from joem.decision import Ranking
+from joem.engine.hypercolumns import MapStore
 from joem.engine.model import Model
 from joem.engine.problem import Problem
 from joem.errors import BadUsage
+from joem.models import HypercolumnHead
 from joem.recipe import DecisionSettings
 from joem.scores import Scores
 from joem.vocabulary import Vocabulary
@@ -107,11 +109,12 @@ def decide(ranking: Ranking, wish: DecisionSettings) -> Tensor:
 
 @torch.no_grad()
 def rank_dataset(
-    model: Model, problem: Problem, pictures: Dataset, progress: bool = True
+    model: Model, problem: Problem, pictures: Dataset, progress: bool = True, store: MapStore | None = None
 ) -> Iterator[tuple[Ranking, Tensor]]:
     """Rank the classes of every pixel, picture by picture at its own size; gives (ranking, truth) pairs.
 
-    Classes that do not count in the scores (the background in the SPNet setting) are no candidates either.
+    Classes that do not count in the scores (the background in the SPNet setting) are no candidates either. With a
+    `store` of backbone maps, pictures that are in it are not encoded again.
     """
     from rich.progress import track
 
@@ -125,10 +128,14 @@ def rank_dataset(
     prototypes = model.prototypes(tuple(vocabulary.names[label] for label in candidates))
     unseen = [position for position, label in enumerate(candidates) if label in vocabulary.unseen_indices]
     for index in track(range(len(pictures)), "evaluating", disable=not progress, transient=True):
-        sample = pictures[index]
-        image, truth = transform(sample.image, sample.labels)
-        features = method.features(image[None].to(device))
-        ranking = decision.rank(features, prototypes, unseen, size=truth.shape)
+        if store is None:
+            sample = pictures[index]
+            image, truth = transform(sample.image, sample.labels)
+            inputs = image[None].to(device)
+        else:
+            truth = pictures.labels(index)
+            inputs = HypercolumnHead.gather(store.maps(pictures, index))
+        ranking = decision.rank(method.features(inputs), prototypes, unseen, size=truth.shape)
         yield _relabel(ranking, candidates), truth[None]
 
 

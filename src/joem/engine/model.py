@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import joem
-from joem import methods, semantics
+from joem import imagenet, methods, semantics
 from joem.engine.files import atomic_folder, read_json, read_tensors, write_json, write_tensors
 from joem.errors import JoemError
 from joem.methods import Method
@@ -49,6 +49,7 @@ class Model:
         source = _semantics(recipe, vocabulary)
         vectors = source.vectors(vocabulary.names)
         method = methods.get(recipe.method.name)(recipe.model, recipe.method, vocabulary, vectors)
+        method.learn_names(source)
         return cls(recipe, vocabulary, source, vectors, method)
 
     @torch.no_grad()
@@ -143,7 +144,7 @@ def _semantics(recipe: Recipe, vocabulary: Vocabulary) -> Semantics:
         prompt=settings.prompt,
         oov=settings.oov,
         centre=settings.centre,
-    ).fit(vocabulary.seen)
+    ).fit(vocabulary.seen if settings.fit == "seen" else imagenet.names())
     if settings.control == "shuffled":
         return semantics.shuffled(source, vocabulary.names, seed=recipe.train.seed)
     if settings.control == "random":

@@ -21,6 +21,7 @@ from torch.utils.data import DataLoader
 from joem import data
 from joem.engine.checkpoint import Checkpoints
 from joem.engine.files import write_text
+from joem.engine.hypercolumns import HypercolumnSet, MapStore
 from joem.engine.memory import reuse_freed_memory
 from joem.engine.model import Model
 from joem.engine.problem import Problem, open_problem
@@ -83,17 +84,7 @@ class _Run:
         settings = self.recipe.train
         self.fabric.seed_everything(settings.seed, verbose=False)
         self.model = Model.create(self.recipe, self.problem.vocabulary)
-        visual = self.model.method.visual
-        transform = data.training(
-            self.recipe.data.crop,
-            scale=self.recipe.data.scale,
-            flip=self.recipe.data.flip,
-            mean=visual.mean,
-            std=visual.std,
-        )
-        self.pictures = data.TrainingSet(
-            self.problem.train, self.problem.vocabulary, self.problem.rule, transform, seed=settings.seed
-        )
+        self.pictures = self._pictures()
         self.optimisers = _optimisers(self.model, settings)
         self.checkpoints = Checkpoints(self.out / "checkpoints") if self.out else None
         self.steps_per_epoch = len(self._sampler(0, 0))
@@ -108,6 +99,32 @@ class _Run:
         self.wrapped = wrapped
         # Processes share the weights but must not share the random numbers of dropout.
         torch.manual_seed(settings.seed + self.fabric.global_rank)
+
+    def _pictures(self) -> data.TrainingSet | HypercolumnSet:
+        recipe, problem = self.recipe, self.problem
+        visual = self.model.method.visual
+        if recipe.train.cache is not None:
+            store = MapStore.open(recipe, visual)
+            pixels = HypercolumnSet(
+                problem.train,
+                problem.vocabulary,
+                problem.rule,
+                store,
+                pixels=recipe.train.pixels,
+                places=max(1, recipe.data.crop // recipe.model.stride),
+                seed=recipe.train.seed,
+            )
+            store.fill(pixels.samples, self.fabric.global_rank, self.fabric.world_size, self.fabric.is_global_zero)
+            self.fabric.barrier()
+            return pixels
+        transform = data.training(
+            recipe.data.crop,
+            scale=recipe.data.scale,
+            flip=recipe.data.flip,
+            mean=visual.mean,
+            std=visual.std,
+        )
+        return data.TrainingSet(problem.train, problem.vocabulary, problem.rule, transform, seed=recipe.train.seed)
 
     def _check_batch(self) -> None:
         settings = self.recipe.train

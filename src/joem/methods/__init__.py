@@ -2,11 +2,12 @@
 
 from joem.errors import choose
 from joem.methods.base import Method, Objective
+from joem.methods.cosine import CosineJoEm
 from joem.methods.joem import JoEm
 
-METHODS: dict[str, type[Method]] = {"joem": JoEm}
+METHODS: dict[str, type[Method]] = {"joem": JoEm, "joem-cosine": CosineJoEm}
 
-__all__ = ["METHODS", "JoEm", "Method", "Objective", "get"]
+__all__ = ["METHODS", "CosineJoEm", "JoEm", "Method", "Objective", "get"]
 
 
 def get(name: str) -> type[Method]:

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from joem.models import VisualEncoder
 from joem.recipe import MethodSettings, ModelSettings
+from joem.semantics import Semantics
 from joem.vocabulary import Vocabulary
 
 
@@ -48,16 +49,19 @@ class Method(nn.Module, ABC):
         self.register_buffer("vectors", known, persistent=False)
 
     @abstractmethod
-    def forward(self, images: Tensor, labels: Tensor) -> Objective:
-        """The objective on a batch of normalised pictures and their labels."""
+    def forward(self, inputs: Tensor, labels: Tensor) -> Objective:
+        """The objective on a batch of normalised pictures, or of hypercolumns, and their labels."""
 
     @abstractmethod
     def prototypes(self, vectors: Tensor) -> Tensor:
         """Prototypes (K,C) of classes given by their word vectors (K,D)."""
 
-    def features(self, images: Tensor) -> Tensor:
-        """Visual features (B,C,H,W) of normalised pictures."""
-        features: Tensor = self.visual(images)
+    def learn_names(self, semantics: Semantics) -> None:
+        """A chance, before training, to take word vectors beyond those of the vocabulary; most methods need none."""
+
+    def features(self, inputs: Tensor) -> Tensor:
+        """Visual features (B,C,H,W) of normalised pictures, or of hypercolumns gathered from a frozen backbone."""
+        features: Tensor = self.visual(inputs)
         return features
 
     @abstractmethod

@@ -20,10 +20,10 @@ class JoEm(Method):
         # The paper's classifier is w_c . v; the authors' code adds a bias.
         self.classifier = nn.Conv2d(model.channels, len(vocabulary), 1, bias=settings.variant == "official")
 
-    def forward(self, images: Tensor, labels: Tensor) -> Objective:
+    def forward(self, inputs: Tensor, labels: Tensor) -> Objective:
         """L_ce, L_bar and lambda * L_sc."""
         settings, seen = self.settings, self.vocabulary.seen_indices
-        features = self.features(images)
+        features = self.features(inputs)
         terms = {
             "ce": losses.seen_cross_entropy(self.classifier(features), labels, seen, variant=settings.variant),
             "bar": losses.boundary_aware_regression(

@@ -1,0 +1,166 @@
+"""Training on pixels of a frozen backbone: its maps are computed once per picture and kept on disk."""
+
+import hashlib
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.progress import track
+from torch import Tensor
+
+from joem import data
+from joem.data import Dataset
+from joem.engine.files import read_tensors, write_tensors
+from joem.errors import BadUsage
+from joem.models import HypercolumnHead, VisualEncoder
+from joem.recipe import Recipe
+from joem.vocabulary import VOID, Vocabulary
+
+_KEPT = 3  # maps of stride 8, stride 16 and the last one: all that a hypercolumn is made of
+
+
+@dataclass(frozen=True)
+class MapStore:
+    """The maps of a frozen backbone, one file per picture, in half precision.
+
+    Attributes:
+        visual: the encoder whose backbone makes them.
+        folder: where the files are; it belongs to one backbone and one source of pictures.
+    """
+
+    visual: VisualEncoder
+    folder: Path
+
+    @classmethod
+    def open(cls, recipe: Recipe, visual: VisualEncoder) -> "MapStore":
+        """The store that a recipe asks for with `train.cache`."""
+        model, pictures = recipe.model, recipe.data
+        if recipe.train.cache is None or model.architecture != "hypercolumn" or not model.freeze_backbone:
+            raise BadUsage(
+                "Training on stored maps needs --model.architecture hypercolumn, --model.freeze_backbone true and a "
+                f"folder --train.cache DIR, got {model.architecture}, {model.freeze_backbone} and {recipe.train.cache}."
+            )
+        root = None if pictures.root is None else str(Path(pictures.root).resolve())
+        made = [pictures.size, pictures.seed, pictures.unseen] if pictures.kind == "scenes" else []
+        key = [model.backbone, model.weights, model.stride, model.side, visual.mean, pictures.kind, root, *made]
+        name = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:12]
+        return cls(visual, Path(recipe.train.cache).expanduser() / f"{pictures.kind}-{name}")
+
+    def fill(self, pictures: Dataset, rank: int = 0, world: int = 1, progress: bool = True) -> None:
+        """Compute what is missing for a dataset; processes share the work."""
+        missing = [
+            index for index in range(rank, len(pictures), world) if not self._file(pictures.name(index)).exists()
+        ]
+        if missing:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        steps = track(missing, "backbone maps", console=Console(stderr=True), disable=not progress, transient=True)
+        for index in steps:
+            self.maps(pictures, index)
+
+    @torch.no_grad()
+    def maps(self, pictures: Dataset, index: int) -> list[Tensor]:
+        """The maps of one picture (1,C,H,W), finest first; the picture is read only if they are not stored yet."""
+        file = self._file(pictures.name(index))
+        if not file.exists():
+            transform = data.evaluation(mean=self.visual.mean, std=self.visual.std)
+            sample = pictures[index]
+            image, _ = transform(sample.image, sample.labels)
+            device = next(self.visual.parameters()).device
+            computed = self.visual.eval().maps(image[None].to(device))[-_KEPT:]
+            draft = file.with_name(f".{file.name}-{os.getpid()}")
+            write_tensors(draft, {str(level): each.half() for level, each in enumerate(computed)})
+            draft.replace(file)
+        stored = read_tensors(file)
+        return [stored[str(level)].float() for level in range(_KEPT)]
+
+    def _file(self, name: str) -> Path:
+        return self.folder / f"{name}.safetensors"
+
+
+class HypercolumnSet:
+    """Seen-only, guarded hypercolumns, the same for the same (seed, epoch, index) in any process.
+
+    Args:
+        dataset: pictures labelled with all classes.
+        vocabulary: the same classes, and which of them are unseen.
+        rule: what to do with unseen masks, see `joem.data.seen_only`.
+        store: where the maps are.
+        pixels: how many labelled pixels of each picture to draw; 0 takes a square of places of the coarse map.
+        places: side of that square; beyond the picture it is void.
+        seed: another seed, other pixels.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        vocabulary: Vocabulary,
+        rule: str,
+        store: MapStore,
+        *,
+        pixels: int,
+        places: int,
+        seed: int,
+    ) -> None:
+        self.samples = data.seen_only(dataset, vocabulary, rule)
+        self.vocabulary, self.store, self.pixels, self.places, self.seed = vocabulary, store, pixels, places, seed
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, key: tuple[int, int]) -> tuple[Tensor, Tensor]:
+        """Hypercolumns (Cin,1,P) or (Cin,S,S) of the picture at (epoch, index), and their labels."""
+        epoch, index = key
+        labels = self.samples.labels(index)
+        data.guard(labels, self.vocabulary)
+        maps = self.store.maps(self.samples, index)
+        generator = torch.Generator().manual_seed(data.mixed(self.seed, epoch, index))
+        if self.pixels:
+            positions, found = random_pixels(labels, self.pixels, generator)
+        else:
+            positions, found = random_square(labels, maps[-1].shape[-2:], self.places, generator)
+        return HypercolumnHead.gather(maps, positions[None])[0], found
+
+
+def random_pixels(labels: Tensor, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Positions (1,P,2) of labelled pixels drawn with replacement, in the form of grid_sample, and labels (1,P).
+
+    A picture without a labelled pixel gives void ones.
+
+    >>> labels = torch.tensor([[255, 255], [255, 3]])
+    >>> random_pixels(labels, 2, torch.Generator())
+    (tensor([[[0.5000, 0.5000],
+             [0.5000, 0.5000]]]), tensor([[3, 3]]))
+    """
+    height, width = labels.shape
+    labelled = (labels != VOID).flatten().nonzero().flatten()
+    if not len(labelled):
+        labelled = torch.arange(height * width)
+    drawn = labelled[torch.randint(len(labelled), (count,), generator=generator)]
+    rows, columns = drawn // width, drawn % width
+    positions = torch.stack([(columns + 0.5) / width, (rows + 0.5) / height], dim=-1) * 2 - 1
+    return positions[None], labels.flatten()[drawn][None]
+
+
+def random_square(labels: Tensor, grid: torch.Size, side: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Positions (S,S,2) of a square of places of a grid (H,W) laid over a picture, and their labels (S,S).
+
+    >>> positions, found = random_square(torch.zeros(8, 8).long(), torch.Size([2, 2]), 3, torch.Generator())
+    >>> int((found == VOID).sum())
+    5
+    """
+
+    def axis(cells: int, length: int) -> tuple[Tensor, Tensor, Tensor]:
+        free = cells - side
+        start = int(torch.randint(min(free, 0), max(free, 0) + 1, (1,), generator=generator))
+        places = torch.arange(start, start + side)
+        centres = (places.clamp(0, cells - 1) + 0.5) / cells
+        return centres * 2 - 1, (centres * length).long(), (places >= 0) & (places < cells)
+
+    across, columns, in_width = axis(grid[1], labels.shape[1])
+    down, rows, in_height = axis(grid[0], labels.shape[0])
+    positions = torch.stack([across.expand(side, side), down[:, None].expand(side, side)], dim=-1)
+    inside = in_height[:, None] & in_width
+    return positions, torch.where(inside, labels[rows][:, columns], VOID)

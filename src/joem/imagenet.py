@@ -1,0 +1,76 @@
+"""The thousand classes of ImageNet: their names, and which of them are kinds of a given class.
+
+A backbone trained on ImageNet comes with a classifier for these names. They let a model hear of more words than it
+has masks for; `kinds_of` says which of them would give a held-out class away.
+"""
+
+from functools import cache
+
+# ImageNet's classes that are the class itself, a kind of it or a part of it. Ranges are first and last index.
+_KINDS: dict[str, tuple[int | tuple[int, int], ...]] = {
+    "aeroplane": (404, 895, 908),
+    "bicycle": (444, 671),
+    "bird": ((7, 24), (80, 100), (127, 146)),
+    "boat": (403, 472, 484, 510, 554, 576, 625, 628, 724, 780, 814, 833, 871, 914),
+    "bottle": (440, 720, 737, 898, 907),
+    "bus": (654, 779, 874),
+    "car": (407, 436, 468, 475, 479, 511, 581, 609, 627, 656, 661, 717, 734, 751, 817),
+    "cat": ((281, 287),),
+    "chair": (423, 559, 765, 857),
+    "cow": (345, 346, 347),
+    "diningtable": (532,),
+    "dog": ((151, 268), (273, 275)),
+    "horse": (339,),
+    "keyboard": (508, 810, 878),
+    "fence": (489, 716, 912),
+    "motorbike": (665, 670),
+    "person": ((981, 983),),
+    "pottedplant": (738,),
+    "sheep": (348, 349),
+    "sofa": (831,),
+    "train": (466, 547, 565, 705, 820),
+    "tvmonitor": (664, 782, 851),
+}
+
+
+@cache
+def synonyms() -> tuple[tuple[str, ...], ...]:
+    """The names of every class, in ImageNet's order.
+
+    >>> synonyms()[404], synonyms()[831]
+    (('airliner',), ('studio couch', 'day bed'))
+    """
+    from timm.data import ImageNetInfo
+
+    info = ImageNetInfo()
+    return tuple(
+        tuple(name.strip() for name in info.index_to_description(index).split(","))
+        for index in range(info.num_classes())
+    )
+
+
+def names() -> tuple[str, ...]:
+    """The first name of every class, in ImageNet's order.
+
+    >>> len(names()), names()[345]
+    (1000, 'ox')
+    """
+    return tuple(each[0] for each in synonyms())
+
+
+def kinds_of(name: str) -> frozenset[int]:
+    """The classes of ImageNet that are a class, a kind of it or a part of it.
+
+    The classes of PASCAL VOC and the unseen ones of PASCAL Context were looked up by hand; for another name, every
+    class one of whose names ends with it counts.
+
+    >>> sorted(kinds_of("cow")), [names()[index] for index in sorted(kinds_of("tractor"))]
+    ([345, 346, 347], ['tractor'])
+    """
+    if name in _KINDS:
+        spans = ((part, part) if isinstance(part, int) else part for part in _KINDS[name])
+        return frozenset(index for first, last in spans for index in range(first, last + 1))
+    word = name.lower().split("|")[0].split()[-1:]
+    return frozenset(
+        index for index, each in enumerate(synonyms()) if any(other.lower().split()[-1:] == word for other in each)
+    )

@@ -1,0 +1,146 @@
+"""joem-cosine and what ImageNet's names teach, against the equations."""
+
+import math
+
+import pytest
+import torch
+
+from joem import engine, imagenet, methods, recipe, semantics
+from joem.errors import BadUsage
+from joem.methods.cosine import taught_names
+from joem.models import imagenet_classifier
+from joem.recipe import MethodSettings, ModelSettings
+from joem.vocabulary import VOID, Vocabulary
+
+VOCABULARY = Vocabulary(("background", "horse", "car", "cow"), ("cow",), "background")
+
+
+def model_settings(**changes):
+    plain = {"architecture": "hypercolumn", "backbone": "tu-tf_efficientnet_lite0", "weights": "wheel"}
+    return ModelSettings(**plain, freeze_backbone=True, hidden=8, channels=4, relu=False, dropout=0.0, **changes)
+
+
+def build(**changes):
+    torch.manual_seed(0)
+    source = semantics.random(6, seed=1)
+    settings = MethodSettings(name="joem-cosine", **changes)
+    made = methods.get("joem-cosine")(model_settings(), settings, VOCABULARY, source.vectors(VOCABULARY.names))
+    made.learn_names(source)
+    return made.eval(), source
+
+
+def test_kinds_of_voc_classes_are_what_they_say():
+    for name, expected in {
+        "cow": "ox",
+        "sofa": "studio couch",
+        "aeroplane": "airliner",
+        "train": "bullet train",
+    }.items():
+        assert expected in [imagenet.names()[index] for index in imagenet.kinds_of(name)]
+    assert len(imagenet.names()) == 1000
+    voc = [imagenet.kinds_of(name) for name in ("bird", "dog", "cat", "boat", "car", "bus", "sheep", "horse")]
+    assert sum(map(len, voc)) == len(set().union(*voc))  # no ImageNet class is a kind of two of them
+
+
+def test_kinds_of_other_names_are_found_by_their_last_word():
+    assert [imagenet.names()[index] for index in sorted(imagenet.kinds_of("lamp"))] == ["table lamp"]
+    assert imagenet.kinds_of("nothing of this kind at all xyz") == frozenset()
+
+
+def test_strict_leaves_out_every_kind_of_an_unseen_class_and_of_further_ones():
+    everything = set(range(1000))
+    assert set(taught_names(MethodSettings(names="all"), VOCABULARY)) == everything
+    strict = MethodSettings(names="strict", names_without=["sofa"])
+    assert everything - set(taught_names(strict, VOCABULARY)) == {345, 346, 347, 831}
+
+
+@pytest.mark.parametrize("names", ["none", "strict", "all"])
+def test_the_objective_follows_its_equations(names):
+    made, source = build(names=names, scale=7.0, names_weight=0.5)
+    hypercolumns = torch.randn(2, 40 + 112 + 3 * 320, 1, 5)
+    labels = torch.tensor([[[0, 1, VOID, 2, 1]], [[VOID, VOID, 0, 0, 2]]])
+    with torch.no_grad():
+        terms, _ = made(hypercolumns, labels)
+    features = made.features(hypercolumns).detach()
+    prototypes = made.prototypes(source.vectors(VOCABULARY.names)).detach()
+    total, count = 0.0, 0
+    for b in range(2):
+        for p in range(5):
+            if labels[b, 0, p] == VOID:
+                continue
+            exponents = [math.exp(7.0 * float(features[b, :, 0, p] @ prototypes[c])) for c in (0, 1, 2)]
+            total -= math.log(exponents[int(labels[b, 0, p])] / sum(exponents))
+            count += 1
+    assert float(terms["ce"]) == pytest.approx(total / count, rel=1e-4)
+    assert ("names" in terms) == (names != "none")
+    if names != "none":
+        kept = taught_names(made.settings, VOCABULARY)
+        assert len(kept) == (1000 if names == "all" else 997)
+        named = made.prototypes(source.vectors([imagenet.names()[index] for index in kept])).detach()
+        teacher = imagenet_classifier(model_settings(), kept)(hypercolumns[:, 152:472])
+        total = 0.0
+        for b in range(2):
+            for p in range(5):
+                taught = teacher[b, :, 0, p].softmax(0)
+                student = torch.stack([7.0 * features[b, :, 0, p] @ one for one in named]).log_softmax(0)
+                total -= float((taught * student).sum())
+        assert float(terms["names"]) == pytest.approx(0.5 * total / 10, rel=1e-4)
+
+
+def test_pictures_and_their_hypercolumns_give_the_same_objective():
+    made, _ = build(names="all")
+    pictures, labels = torch.randn(2, 3, 64, 64), torch.zeros(2, 64, 64, dtype=torch.int64)
+    hypercolumns = made.visual.head.gather(made.visual.maps(pictures))
+    from_pictures, from_hypercolumns = made(pictures, labels).terms, made(hypercolumns, labels).terms
+    assert all(torch.allclose(from_pictures[name], from_hypercolumns[name]) for name in ("ce", "names"))
+
+
+def test_the_dense_classifier_is_the_networks_own():
+    import timm
+
+    from joem.models import VisualEncoder, _wheel_weights
+
+    network = timm.create_model("tf_efficientnet_lite0").eval()
+    network.load_state_dict(_wheel_weights("tu-tf_efficientnet_lite0"))
+    picture = torch.randn(1, 3, 64, 64)
+    with torch.no_grad():
+        last = network.blocks(network.bn1(network.conv_stem(picture)))
+        dense = imagenet_classifier(model_settings(), range(1000))(last)
+        features = network.forward_features(picture)
+        expected = network.classifier(features.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+    torch.testing.assert_close(dense, expected, atol=1e-3, rtol=1e-3)
+    assert VisualEncoder(model_settings()).head.last == slice(152, 472)
+
+
+def test_features_and_prototypes_have_unit_length_and_the_teacher_is_not_saved(tmp_path):
+    made, source = build(names="all")
+    assert not [key for key in made.state_dict() if "teacher" in key or "name_vectors" in key]
+    features = made.features(torch.randn(1, 3, 40, 40))
+    torch.testing.assert_close(features.norm(dim=1), torch.ones_like(features[:, 0]))
+    assert float(made.prototypes(source.vectors(["tractor"])).norm().detach()) == pytest.approx(1)
+
+
+def test_names_need_a_frozen_hypercolumn_encoder():
+    source = semantics.random(6, seed=1)
+    wish = MethodSettings(name="joem-cosine", names="all")
+    thawed = ModelSettings(**{**vars(model_settings()), "freeze_backbone": False})
+    made = methods.get("joem-cosine")(thawed, wish, VOCABULARY, source.vectors(VOCABULARY.names))
+    with pytest.raises(BadUsage, match=r"--model.freeze_backbone true"):
+        made.learn_names(source)
+    with pytest.raises(BadUsage, match=r"--model.weights wheel"):
+        imagenet_classifier(ModelSettings(weights="none"), [0])
+
+
+def test_a_model_taught_by_names_trains_saves_and_takes_new_words(tmp_path):
+    made = recipe.load("scenes")
+    made.data.train_count, made.data.val_count = 16, 3
+    made.model = model_settings()
+    made.method = MethodSettings(name="joem-cosine", names="strict")
+    made.semantics.vectors, made.semantics.fit, made.semantics.normalise = "use", "imagenet", "l2"
+    made.train.epochs, made.train.batch_size = 1, 8
+    made.train.cache, made.train.pixels = str(tmp_path / "cache"), 4
+    model = engine.train(made, tmp_path / "run", progress=False)
+    loaded = engine.Model.load(tmp_path / "run")
+    torch.testing.assert_close(
+        loaded.prototypes(("tractor", "background")), model.prototypes(("tractor", "background"))
+    )
