@@ -78,7 +78,7 @@ def _parse_with_recipe(parser: Any, words: Sequence[str]) -> Any:
     parser.add_argument("recipe", help=f"a YAML file, or one in the box: {', '.join(recipe.names())}")
     parser.add_class_arguments(recipe.Recipe)
     if words and not words[0].startswith("-"):
-        parser.default_config_files = [str(recipe.find(words[0]))]
+        parser.set_defaults(recipe.load(words[0]).to_dict())
     elif not {"-h", "--help"} & set(words):
         raise BadUsage(f"Give the recipe first: {parser.usage}. Recipes in the box: {', '.join(recipe.names())}.")
     return _parse(parser, words)
