@@ -17,7 +17,7 @@ class DataSettings:
     """Which pictures and masks to train and evaluate on, and how they are augmented.
 
     Args:
-        kind: the dataset: scenes (generated), voc, or folder (images/ + masks/ + classes.txt).
+        kind: the dataset: scenes (generated), voc, context, coco-stuff, or folder (images/ + masks/ + classes.txt).
         root: where the files are; scenes needs none.
         train_split: which list of pictures to train on; null takes all (folder).
         val_split: which list of pictures to evaluate on; null takes all (folder).
