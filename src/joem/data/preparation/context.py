@@ -45,7 +45,7 @@ def prepare(root: Path) -> Preparation:
     label_file = annotations / "labels.txt"
     names = read_labels(label_file) if label_file.is_file() else {}
     if not stems or stems - done.keys():
-        pieces.append(Piece("label names", label_file, len(names), LABELS, f"{context} It holds labels.txt, too."))
+        pieces.append(Piece("label names", label_file, len(names), LABELS, context))
     conversion = Conversion(kept=len(done))
     if names:
         conversion = _convert({stem: matlab[stem] for stem in matlab.keys() & stems & pictures.keys()}, names, folder)
