@@ -232,12 +232,16 @@ def test_what_is_missing_is_said(root, capsys, gone, expected):
     assert not (root / "VOCdevkit/VOC2012/ImageSets/Segmentation/train_aug.txt").exists()
 
 
-def test_a_short_train_aug_list_is_not_trusted(root, folder):
-    listing(folder / "ImageSets/Segmentation/train_aug.txt", "a", "b", "c")
+@pytest.mark.parametrize("stems", ["ac", "abcd"])
+def test_a_train_aug_list_that_is_short_or_holds_val_is_not_trusted(root, folder, stems):
+    path = folder / "ImageSets/Segmentation/train_aug.txt"
+    listing(path, *stems)
     found = data.prepare("voc", root)
     assert states(found)["train_aug list"] == "incomplete"
-    assert found.pieces[-1].advice.startswith("Delete ")
-    assert (folder / "ImageSets/Segmentation/train_aug.txt").read_text() == "a\nb\nc\n"
+    assert found.pieces[-1].advice == f"Delete {path}: it is built again from the masks."
+    path.unlink()
+    assert data.prepare("voc", root).ready
+    assert path.read_text() == "a\nc\nd\n"
 
 
 def test_without_scipy_it_says_what_to_install(root, monkeypatch):

@@ -18,7 +18,7 @@ usage: joem COMMAND [options]      joem COMMAND --help teaches each one
   train       train a recipe on the classes you have masks for
   evaluate    score a trained model: seen, unseen, hIoU, per class
   predict     segment your own pictures with your own words
-  data        prepare a download, look at a dataset, write the generated one to disk, list protocols and recipes
+  data        prepare the benchmarks, look at a dataset, list protocols and recipes
 
 Start here:   joem quickstart
 Then:         joem predict photo.jpg --model quickstart/model --classes "background, red circle, purple star"
@@ -234,7 +234,7 @@ def _data(words: Sequence[str]) -> None:
     parser = _parser(
         "data",
         "[KIND] [options], or: joem data prepare KIND --root DIR",
-        "Look at a dataset: images and pixels per class. joem data prepare --help makes downloads ready for use.",
+        "Look at a dataset: images and pixels per class. joem data prepare KIND makes downloads ready.",
         "joem data scenes --count 50 --write out",
     )
     parser.add_argument("kind", nargs="?", default=None, help="scenes, voc, context, coco-stuff or folder")

@@ -36,7 +36,7 @@ def prepare(root: Path) -> Preparation:
     ]
     listing = folder / LISTS / "train_aug.txt"
     if train_aug:
-        count = len({*train_aug} & {*train, *extra})
+        count = len({*train_aug} & {*train, *extra}) - len({*train_aug} & {*val})  # val must never be trained on
         rebuild = f"Delete {listing}: it is built again from the masks."
         pieces.append(Piece("train_aug list", listing, count, len(train) + EXTRA, rebuild))
     sources = {stem: path for stem, path in matlab.items() if stem in extra and stem in pictures and train and val}
