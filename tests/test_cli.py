@@ -94,7 +94,7 @@ def test_a_bad_picture_does_not_stop_the_others(tiny, tmp_path, capsys):
         (["evaluate", "nowhere"], 1, "no model in nowhere"),
         (["predict", "a.png"], 2, "required: model"),
         (["data"], 2, "Say which dataset"),
-        (["data", "coco"], 2, "Available options are: scenes, voc, folder"),
+        (["data", "coco"], 2, "Available options are: scenes, voc, context"),
         (["data", "folder", "--root", "nowhere"], None, "nowhere"),
         (["data", "voc"], 2, "root"),
     ],

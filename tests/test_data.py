@@ -320,8 +320,8 @@ def test_open_answers_unknown_kinds_with_the_list(folder):
     assert isinstance(data.open("folder", folder, None), data.Folder)
     assert len(data.open("scenes", None, "val", count=4)) == 4
     message = failure(data.open, "coco", None, None, kind=BadUsage)
-    assert "Available options are: scenes, voc, folder" in message
-    assert "say where with root" in failure(data.open, "voc", None, "val", kind=BadUsage)
+    assert "Available options are: scenes, voc, context, coco-stuff, folder" in message
+    assert "say where with --root DIR, or --data.root DIR" in failure(data.open, "voc", None, "val", kind=BadUsage)
 
 
 # -------------------------------------------------------------------------------------------------- voc
@@ -364,7 +364,7 @@ def test_voc_errors_say_what_to_do(voc, tmp_path):
     (voc / "VOCdevkit/VOC2012/SegmentationClassAug/y.png").unlink()
     message = failure(data.VOC, voc, "train_aug")
     assert "1 of the 2 pictures of split 'train_aug' have no mask" in message
-    assert ": y. The masks of train_aug beyond VOC's own belong in SegmentationClassAug" in message
+    assert ": y. See what is missing, and build train_aug, with: joem data prepare voc --root" in message
 
 
 @real

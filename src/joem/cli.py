@@ -18,7 +18,7 @@ usage: joem COMMAND [options]      joem COMMAND --help teaches each one
   train       train a recipe on the classes you have masks for
   evaluate    score a trained model: seen, unseen, hIoU, per class
   predict     segment your own pictures with your own words
-  data        look at a dataset, write the generated one to disk, list protocols and recipes
+  data        prepare the benchmarks, look at a dataset, list protocols and recipes
 
 Start here:   joem quickstart
 Then:         joem predict photo.jpg --model quickstart/model --classes "background, red circle, purple star"
@@ -78,7 +78,7 @@ def _parse_with_recipe(parser: Any, words: Sequence[str]) -> Any:
     parser.add_argument("recipe", help=f"a YAML file, or one in the box: {', '.join(recipe.names())}")
     parser.add_class_arguments(recipe.Recipe)
     if words and not words[0].startswith("-"):
-        parser.default_config_files = [str(recipe.find(words[0]))]
+        parser.set_defaults(recipe.load(words[0]).to_dict())
     elif not {"-h", "--help"} & set(words):
         raise BadUsage(f"Give the recipe first: {parser.usage}. Recipes in the box: {', '.join(recipe.names())}.")
     return _parse(parser, words)
@@ -228,13 +228,16 @@ def _predict(words: Sequence[str]) -> None:
 
 
 def _data(words: Sequence[str]) -> None:
+    if words[:1] == ["prepare"]:
+        _prepare(words[1:])
+        return
     parser = _parser(
         "data",
-        "[KIND] [options]",
-        "Look at a dataset: images and pixels per class.",
+        "[KIND] [options], or: joem data prepare KIND --root DIR",
+        "Look at a dataset: images and pixels per class. joem data prepare KIND makes downloads ready.",
         "joem data scenes --count 50 --write out",
     )
-    parser.add_argument("kind", nargs="?", default=None, help="scenes, voc or folder")
+    parser.add_argument("kind", nargs="?", default=None, help="scenes, voc, context, coco-stuff or folder")
     parser.add_argument("--root", default=None, help="where the files are")
     parser.add_argument("--split", default=None, help="which list of pictures")
     parser.add_argument("--protocol", default=None, help="mark the unseen classes of a protocol")
@@ -273,6 +276,71 @@ def _data(words: Sequence[str]) -> None:
         print(f"  {row.name + (' *' if row.unseen else ''):28} {row.images:7} images {row.pixels:12} pixels")
     if any(row.unseen for row in rows):
         print("  * unseen")
+
+
+def _prepare(words: Sequence[str]) -> None:
+    parser = _parser(
+        "data prepare",
+        "voc|context|coco-stuff --root DIR [options]",
+        "Check a download in its official layout, say what to fetch, build what must be derived.",
+        "joem data prepare voc --root data --protocol voc-zs3-4",
+    )
+    parser.add_argument("kind", help="voc, context or coco-stuff")
+    parser.add_argument("--root", type=Path, required=True, help="the folder in which the archives were unpacked")
+    parser.add_argument("--protocol", default=None, help="mark the unseen classes of a protocol")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    wish = _parse(parser, words)
+    from joem import data, protocols
+
+    protocol = protocols.get(wish.protocol) if wish.protocol else None
+    if protocol is not None and protocol.dataset != wish.kind:
+        raise BadUsage(f"Protocol {wish.protocol!r} is about {protocol.dataset!r}, not about {wish.kind!r}.")
+    found = data.prepare(wish.kind, wish.root)
+    if not wish.json:
+        _show_pieces(wish.kind, found)
+    splits = {split: data.open(wish.kind, wish.root, split) for split in found.splits} if found.ready else {}
+    counts = {
+        split: data.describe(pictures, protocol.vocabulary if protocol else None) for split, pictures in splits.items()
+    }
+    left = (
+        len(data.seen_only(splits[found.splits[0]], protocol.vocabulary, protocol.rule))
+        if protocol and splits
+        else None
+    )
+    if wish.json:
+        sizes = {
+            split: {"images": len(pictures), "classes": [row._asdict() for row in counts[split]]}
+            for split, pictures in splits.items()
+        }
+        print(json.dumps({**found.to_dict(), "splits": sizes, "training_images": left}, indent=2))
+    elif splits:
+        _show_counts({split: len(pictures) for split, pictures in splits.items()}, counts)
+        if protocol is not None:
+            print(f"  * unseen in {protocol.name}, which leaves {left:,} training pictures (rule: {protocol.rule})")
+        print(f"Ready. Give --data.root {wish.root} to joem train.")
+    if not found.ready:
+        raise JoemError("Not ready yet: see above for what to fetch or replace, then run the same command again.")
+
+
+def _show_pieces(kind: str, found: Any) -> None:
+    print(f"{kind} in {found.folder}")
+    for piece in found.pieces:
+        print(f"  {piece.state:11} {piece.name:15} {piece.count:7,} of {piece.expected:7,}   {piece.path}")
+    masks = found.conversion
+    if masks.written or masks.kept or masks.broken:
+        print(f"Converted {masks.written:,} masks; {masks.kept:,} were there already.")
+    for path, reason in masks.broken.items():
+        print(f"  broken      {path}: {reason}")
+    for advice in dict.fromkeys(piece.advice for piece in found.pieces if piece.state != "found"):
+        print(f"To do: {advice}")
+
+
+def _show_counts(sizes: dict[str, int], counts: dict[str, Any]) -> None:
+    print(f"\n{'pictures that show':24}" + "".join(f"{split:>12}" for split in sizes))
+    print(f"{'(any class)':24}" + "".join(f"{size:12,}" for size in sizes.values()))
+    for rows in zip(*counts.values(), strict=True):
+        name = rows[0].name + (" *" if rows[0].unseen else "")
+        print(f"{name:24}" + "".join(f"{row.images:12,}" for row in rows))
 
 
 def _table(first: str, columns: Sequence[str], rows: Sequence[tuple[str, dict[str, Any]]]) -> None:

@@ -37,7 +37,7 @@ class Protocol:
 
     Args:
         name: the protocol's name, as given to `get`.
-        dataset: "voc", "context" or "cocostuff".
+        dataset: the kind of data, as `joem.data.open` names it: "voc", "context" or "coco-stuff".
         vocabulary: the classes in label order and which are unseen.
         rule: "exclude" drops every training image that holds an unseen pixel (ZS3); "ignore" keeps all
             images and turns the pixels of unseen classes and of the background into void (SPNet).
@@ -49,7 +49,7 @@ class Protocol:
     """
 
     name: str
-    dataset: Literal["voc", "context", "cocostuff"]
+    dataset: Literal["voc", "context", "coco-stuff"]
     vocabulary: Vocabulary
     rule: Literal["exclude", "ignore"]
     score_background: bool

@@ -17,7 +17,7 @@ class DataSettings:
     """Which pictures and masks to train and evaluate on, and how they are augmented.
 
     Args:
-        kind: the dataset: scenes (generated), voc, or folder (images/ + masks/ + classes.txt).
+        kind: the dataset: scenes (generated), voc, context, coco-stuff, or folder (images/ + masks/ + classes.txt).
         root: where the files are; scenes needs none.
         train_split: which list of pictures to train on; null takes all (folder).
         val_split: which list of pictures to evaluate on; null takes all (folder).
@@ -294,10 +294,48 @@ def find(name: str) -> Path:
 
 
 def load(name: str) -> Recipe:
-    """Load a recipe by name or file."""
+    """Load a recipe by name or file.
+
+    A recipe file may start with `extends: NAME` (or a file beside it) and then holds only what differs.
+    """
+    return Recipe.from_dict(_read(find(name)))
+
+
+def _read(path: Path, extending: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """The values of a recipe file over those of the recipe that it extends."""
     import yaml
 
-    return Recipe.from_dict(yaml.safe_load(find(name).read_text()) or {})
+    chain = (*extending, path.resolve())
+    if chain[-1] in extending:
+        raise BadUsage(f"Recipes extend each other in a circle: {' -> '.join(each.name for each in chain)}.")
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise BadUsage(f"Recipe {path} is not YAML: {error}") from None
+    if not isinstance(values, dict):
+        raise BadUsage(f"Recipe {path} must hold sections such as 'data:', got {values!r}.")
+    base = values.pop("extends", None)
+    if base is None:
+        return values
+    try:
+        found = find(str(path.parent / base) if Path(base).suffix else base)
+    except BadUsage as error:
+        raise BadUsage(f"Recipe {path} extends {base!r}, which is not there. {error}") from None
+    return _merged(_read(found, chain), values)
+
+
+def _merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """Nested values with some replaced.
+
+    >>> _merged({"a": {"b": 1, "c": 2}}, {"a": {"c": [3]}})
+    {'a': {'b': 1, 'c': [3]}}
+    """
+    inner = {
+        key: _merged(base[key], value)
+        for key, value in changes.items()
+        if isinstance(value, dict) and isinstance(base.get(key), dict)
+    }
+    return {**base, **changes, **inner}
 
 
 def _folder() -> Any:

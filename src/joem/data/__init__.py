@@ -1,10 +1,13 @@
 """Pictures with masks: datasets, joint transforms, the guard that keeps unseen classes out of training."""
 
 from joem.data import scenes
+from joem.data.coco_stuff import CocoStuff
+from joem.data.context import Context
 from joem.data.counts import ClassCount, class_pixels, class_presence, describe
 from joem.data.files import as_pixels, read_image
 from joem.data.folder import Folder, write_folder
 from joem.data.guard import TrainingSet, guard, mixed, seen_only
+from joem.data.preparation import Piece, Preparation, prepare
 from joem.data.registry import KINDS, open
 from joem.data.sampler import EpochSampler
 from joem.data.samples import Dataset, Sample, collate
@@ -17,9 +20,13 @@ __all__ = [
     "KINDS",
     "VOC",
     "ClassCount",
+    "CocoStuff",
+    "Context",
     "Dataset",
     "EpochSampler",
     "Folder",
+    "Piece",
+    "Preparation",
     "Remembered",
     "Sample",
     "Scenes",
@@ -35,6 +42,7 @@ __all__ = [
     "guard",
     "mixed",
     "open",
+    "prepare",
     "read_image",
     "restrict",
     "scenes",

@@ -10,11 +10,14 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 from torch import Tensor
 
+from joem.atomic import atomic_file
 from joem.data.samples import Sample
 from joem.errors import JoemError
 from joem.vocabulary import VOID, Vocabulary
 
 Colour = tuple[int, int, int]
+
+_VOID_COLOUR = (224, 224, 192)
 
 
 class Item(NamedTuple):
@@ -97,6 +100,37 @@ def read_labels(path: Path, classes: int, colours: Mapping[Colour, int]) -> Tens
             f"{VOID}. List the missing class or repaint the mask."
         )
     return torch.from_numpy(labels)
+
+
+def mask_colours(vocabulary: Vocabulary) -> bytes:
+    """The colours of a mask file: those of the vocabulary, and a pale one for void."""
+    colours = np.zeros((VOID + 1, 3), np.uint8)
+    colours[: len(vocabulary)] = vocabulary.colours
+    colours[VOID] = _VOID_COLOUR
+    return colours.tobytes()
+
+
+def write_mask(path: Path, labels: NDArray[np.uint8], colours: bytes) -> None:
+    """Write labels (H, W) as a PNG that holds the labels themselves and shows them in the given colours."""
+    mask = Image.fromarray(labels)
+    mask.putpalette(colours)
+    with atomic_file(path) as draft:
+        mask.save(draft, format="PNG")
+
+
+def pair(split: str, stems: Sequence[str], pictures: Path, masks: Mapping[str, Path], advice: str) -> list[Item]:
+    """The JPEG pictures of a split with their masks; pictures without one are an error that ends with `advice`."""
+    missing = [stem for stem in stems if stem not in masks]
+    if missing:
+        raise JoemError(
+            f"{len(missing)} of the {len(stems)} pictures of split {split!r} have no mask: {listed(missing)}. {advice}"
+        )
+    return [Item(stem, pictures / f"{stem}.jpg", masks[stem]) for stem in stems]
+
+
+def by_stem(folder: Path, suffix: str) -> dict[str, Path]:
+    """The files of a folder with that suffix, by their names without it, sorted."""
+    return {path.stem: path for path in sorted(folder.glob(f"*{suffix}"))}
 
 
 def listed(names: Iterable[str]) -> str:

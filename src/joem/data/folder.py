@@ -9,17 +9,16 @@ from PIL import Image
 from rich.console import Console
 from rich.progress import track
 
-from joem.data.files import Colour, FileDataset, Item, listed, read_list
+from joem.data.files import Colour, FileDataset, Item, listed, mask_colours, read_list, write_mask
 from joem.data.samples import Dataset
 from joem.errors import BadUsage, JoemError, choose
-from joem.vocabulary import VOID, Vocabulary, colours
+from joem.vocabulary import VOID, Vocabulary
 
 LAYOUT = "images/ (pictures), masks/ (one mask per picture, same name) and classes.txt (one class per line)"
 
 _IMAGES = {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff"}
 _MASKS = {".png", ".bmp", ".tif", ".tiff"}
 _CLASS = re.compile(r"(?P<name>.+?)(\s+(#(?P<hex>[0-9a-fA-F]{6})|(?P<rgb>\d{1,3}\s+\d{1,3}\s+\d{1,3})))?")
-_VOID_COLOUR = (224, 224, 192)
 
 
 class Folder(FileDataset):
@@ -72,17 +71,13 @@ def write_folder(dataset: Dataset, root: str | Path, progress: bool = True) -> N
     for part in ("images", "masks"):
         (folder / part).mkdir(parents=True, exist_ok=True)
     (folder / "classes.txt").write_text("".join(f"{name}\n" for name in dataset.names), encoding="utf-8")
-    palette = np.zeros((VOID + 1, 3), np.uint8)
-    palette[: len(dataset.names)] = colours(dataset.names, dataset.background)
-    palette[VOID] = _VOID_COLOUR
+    colours = mask_colours(Vocabulary(dataset.names, background=dataset.background))
     for index in track(
         range(len(dataset)), "Writing", console=Console(stderr=True), transient=True, disable=not progress
     ):
         sample = dataset[index]
         Image.fromarray(sample.image.permute(1, 2, 0).numpy()).save(folder / "images" / f"{sample.name}.png")
-        mask = Image.fromarray(sample.labels.numpy().astype(np.uint8))
-        mask.putpalette(palette.tobytes())
-        mask.save(folder / "masks" / f"{sample.name}.png")
+        write_mask(folder / "masks" / f"{sample.name}.png", sample.labels.numpy().astype(np.uint8), colours)
 
 
 def _read_classes(path: Path) -> tuple[tuple[str, ...], dict[Colour, int]]:

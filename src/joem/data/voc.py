@@ -3,8 +3,13 @@
 from pathlib import Path
 
 from joem import protocols
-from joem.data.files import FileDataset, Item, listed, read_list
+from joem.data.files import FileDataset, by_stem, pair, read_list
 from joem.errors import JoemError, choose
+
+VOCABULARY = protocols.get("voc-zs3-2").vocabulary
+"""The 21 classes, in the order of the masks."""
+
+LISTS, OWN_MASKS, EXTRA_MASKS = "ImageSets/Segmentation", "SegmentationClass", "SegmentationClassAug"
 
 
 class VOC(FileDataset):
@@ -17,30 +22,28 @@ class VOC(FileDataset):
     """
 
     def __init__(self, root: str | Path, split: str) -> None:
-        folder = _find(Path(root))
-        lists = {path.stem: path for path in sorted((folder / "ImageSets/Segmentation").glob("*.txt"))}
-        # Some copies of train_aug.txt list paths ("/JPEGImages/x.jpg /SegmentationClassAug/x.png").
-        stems = [Path(line.split()[0]).stem for line in read_list(lists[choose("VOC split", split, lists)])]
-        masks = {
-            mask.stem: mask
-            for kind in ("SegmentationClassAug", "SegmentationClass")  # VOC's own masks take precedence
-            for mask in (folder / kind).glob("*.png")
-        }
-        missing = [stem for stem in stems if stem not in masks]
-        if missing:
+        folder = find_year(Path(root), 2012)
+        advice = f"See what is missing, and build train_aug, with: joem data prepare voc --root {root}"
+        if not (folder / "JPEGImages").is_dir():
             raise JoemError(
-                f"{len(missing)} of the {len(stems)} pictures of split {split!r} have no mask in {folder}: "
-                f"{listed(missing)}. The masks of train_aug beyond VOC's own belong in SegmentationClassAug."
+                f"There is no PASCAL VOC 2012 in {root}: expected the folder JPEGImages there, in VOC2012 or in "
+                f"VOCdevkit/VOC2012. {advice}"
             )
-        items = [Item(stem, folder / "JPEGImages" / f"{stem}.jpg", masks[stem]) for stem in stems]
-        super().__init__(protocols.get("voc-zs3-2").vocabulary, items)
+        lists = by_stem(folder / LISTS, ".txt")
+        if split == "train_aug" and split not in lists:
+            raise JoemError(f"There is no {folder / LISTS / 'train_aug.txt'}. {advice}")
+        stems = read_stems(lists[choose("VOC split", split, lists)])
+        # VOC's own masks take precedence.
+        masks = by_stem(folder / EXTRA_MASKS, ".png") | by_stem(folder / OWN_MASKS, ".png")
+        super().__init__(VOCABULARY, pair(split, stems, folder / "JPEGImages", masks, advice))
 
 
-def _find(root: Path) -> Path:
-    for folder in (root, root / "VOC2012", root / "VOCdevkit" / "VOC2012"):
-        if (folder / "JPEGImages").is_dir():
-            return folder
-    raise JoemError(
-        f"There is no PASCAL VOC 2012 in {root}: expected the folder JPEGImages there, in VOC2012 or in "
-        "VOCdevkit/VOC2012. Unpack VOCtrainval_11-May-2012.tar and give the folder it makes."
-    )
+def find_year(root: Path, year: int) -> Path:
+    """The folder of one year of PASCAL VOC at or in `root`; where its archive would put it, if it is not there."""
+    places = (root, root / f"VOC{year}", root / "VOCdevkit" / f"VOC{year}")
+    return next((place for place in places if (place / "JPEGImages").is_dir()), places[-1])
+
+
+def read_stems(path: Path) -> list[str]:
+    """The picture names in a list; some copies hold paths ("/JPEGImages/x.jpg /SegmentationClassAug/x.png")."""
+    return [Path(line.split()[0]).stem for line in read_list(path)]

@@ -11,6 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
+from joem.atomic import atomic_file
 from joem.errors import JoemError
 
 
@@ -38,10 +39,8 @@ def atomic_folder(path: Path) -> Iterator[Path]:
 
 def write_text(path: Path, text: str) -> None:
     """Write a small file in one go."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}-{os.getpid()}")
-    draft.write_text(text)
-    draft.replace(path)
+    with atomic_file(path) as draft:
+        draft.write_text(text)
 
 
 def write_json(path: Path, value: Any) -> None:

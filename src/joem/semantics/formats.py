@@ -245,7 +245,10 @@ def _fasttext_hash(data: bytes) -> int:
 def open_vectors(path: Path) -> WordVectors:
     """The reader for a file, told by its first bytes and its ending (.bin is binary, all else is text)."""
     if not path.is_file():
-        raise BadUsage(f"There is no file of word vectors at {path}: give the path of a .vec, .txt or .bin file.")
+        raise BadUsage(
+            f"There is no file of word vectors at {path}: give the path of a .vec, .txt or .bin file, with a recipe "
+            "as --semantics.vectors word2vec:FILE."
+        )
     with _open(path) as stream:
         start = stream.read(4)
     if start == _FASTTEXT_MAGIC:
