@@ -39,7 +39,8 @@ def prepare(root: Path) -> Preparation:
         count = len({*train_aug} & {*train, *extra}) - len({*train_aug} & {*val})  # val must never be trained on
         rebuild = f"Delete {listing}: it is built again from the masks."
         pieces.append(Piece("train_aug list", listing, count, len(train) + EXTRA, rebuild))
-    sources = {stem: path for stem, path in matlab.items() if stem in extra and stem in pictures and train and val}
+    # Without both lists nobody knows which pictures are extra.
+    sources = {stem: matlab[stem] for stem in extra if stem in matlab and stem in pictures} if train and val else {}
     conversion = convert(sources, _labels, folder / "JPEGImages", folder / EXTRA_MASKS, VOCABULARY)
     preparation = Preparation(folder, tuple(pieces), ("train_aug", "val"), conversion)
     if preparation.ready and not train_aug:
