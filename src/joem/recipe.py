@@ -112,26 +112,63 @@ class ModelSettings:
 
 
 @dataclass
+class GeneratorSettings:
+    """The systems that make features of unseen classes up (zs3net, zs3net_joem, csrl, cagnet).
+
+    Args:
+        noise: size of the noise next to the word vector.
+        hidden: size of the generator's hidden layer.
+        samples: features per class and batch that are compared or made up.
+        unseen_weight: weight of made-up unseen features in the classifier's cross entropy.
+        self_training: zs3net, the share of the most confident void pixels that get a label of their own; 0 is off.
+        graph_context: zs3net, generate from the graph of which classes touch in a picture.
+        pair_weight: csrl, weight of the pair-wise relation term.
+        list_weight: csrl, weight of the list-wise relation term.
+        adversarial_weight: cagnet, weight of the adversarial term.
+        kl_weight: cagnet, weight of the KL term of the contextual code.
+        alternate: cagnet, batches between real and made-up features in the last stage.
+    """
+
+    noise: int = 300
+    hidden: int = 256
+    samples: int = 128
+    unseen_weight: float = 10.0
+    self_training: float = 0.0
+    graph_context: bool = False
+    pair_weight: float = 1.0
+    list_weight: float = 1.0
+    adversarial_weight: float = 1.0
+    kl_weight: float = 100.0
+    alternate: int = 100
+
+
+@dataclass
 class MethodSettings:
-    """The training objective L = L_ce + L_bar + lambda * L_sc.
+    """The training objective, for joem L = L_ce + L_bar + lambda * L_sc.
 
     Args:
         name: which system to train.
+        stage_lengths: length of a stage in multiples of train.epochs, by its name; 1 for those not given.
         variant: paper follows the equations, official follows the authors' code where the two differ.
         r: down- and upsampling factor of the boundary-aware loss; 1 gives L_center.
         sc_weight: lambda, the weight of the semantic consistency loss; 0 leaves it out.
         tau_s: temperature of the relations between word vectors.
         tau_mu: temperature of the relations between prototypes.
         sc_per_pair: official variant only, divide L_sc by K^2 instead of K (their Context code).
+        uncertainty: spnet, let a predicted variance attenuate noisy pixels (Hu 2020).
+        generator: what generative systems need.
     """
 
     name: str = "joem"
+    stage_lengths: dict[str, float] = field(default_factory=dict)
     variant: Literal["paper", "official"] = "paper"
     r: int = 4
     sc_weight: float = 0.1
     tau_s: float = 5.0
     tau_mu: float = 1.0
     sc_per_pair: bool = False
+    uncertainty: bool = False
+    generator: GeneratorSettings = field(default_factory=GeneratorSettings)
 
 
 @dataclass
@@ -178,6 +215,7 @@ class TrainSettings:
         tensorboard: also write TensorBoard events (needs the extra joem[tensorboard]).
         visual: optimiser of the visual encoder and its classifier.
         semantic: optimiser of the semantic encoder.
+        generator: optimiser of a feature generator.
     """
 
     epochs: int = 50
@@ -197,6 +235,9 @@ class TrainSettings:
     visual: OptimiserSettings = field(default_factory=OptimiserSettings)
     semantic: OptimiserSettings = field(
         default_factory=lambda: OptimiserSettings(name="adam", lr=2e-4, weight_decay=0.0)
+    )
+    generator: OptimiserSettings = field(
+        default_factory=lambda: OptimiserSettings(name="adam", lr=2e-4, weight_decay=0.0, power=0.0)
     )
 
 

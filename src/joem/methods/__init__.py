@@ -1,12 +1,24 @@
 """The systems of the field behind one interface; a new one is one file and one line here."""
 
 from joem.errors import choose
-from joem.methods.base import Method, Objective
+from joem.methods.base import Method, Objective, copy_leading_rows
+from joem.methods.devise import DeViSE
 from joem.methods.joem import JoEm
+from joem.methods.spnet import SPNet
+from joem.methods.supervised import Supervised
+from joem.methods.two_stage import TwoStage
+from joem.methods.visual_to_semantic import VisualToSemantic
 
-METHODS: dict[str, type[Method]] = {"joem": JoEm}
+METHODS: dict[str, type[Method]] = {
+    "joem": JoEm,
+    "devise": DeViSE,
+    "spnet": SPNet,
+    "two_stage": TwoStage,
+    "visual_to_semantic": VisualToSemantic,
+    "supervised": Supervised,
+}
 
-__all__ = ["METHODS", "JoEm", "Method", "Objective", "get"]
+__all__ = ["METHODS", "JoEm", "Method", "Objective", "copy_leading_rows", "get"]
 
 
 def get(name: str) -> type[Method]:
