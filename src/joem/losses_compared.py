@@ -113,3 +113,54 @@ def weighted_cross_entropy(logits: Tensor, labels: Tensor, weights: Tensor) -> T
     """
     total = F.cross_entropy(logits, labels, weight=weights, reduction="sum")
     return total / weights[labels].sum().clamp(min=1e-12)
+
+
+def pairwise_relations(vectors: Tensor, means: Tensor) -> Tensor:
+    """CSRL-style pair-wise term, how far the similarities of made-up classes are from those of their words.
+
+        L = 2 / (K (K - 1))  Σ_{i<j} ( cos(s_i - s, s_j - s) - cos(m_i - m, m_j - m) )²
+
+    with s and m the means over the K classes: without them, features after a ReLU would all be similar.
+
+    Args:
+        vectors: word vectors (K,D).
+        means: mean made-up features of the same classes (K,C).
+
+    >>> words = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 3.0]])
+    >>> pairwise_relations(words, 2 * words + 1) < 1e-12  # the same similarities
+    tensor(True)
+    """
+    similarities = []
+    for rows in (vectors, means):
+        units = F.normalize(rows - rows.mean(dim=0), dim=1)
+        similarities.append(units @ units.T)
+    above = torch.ones_like(similarities[0]).triu(diagonal=1).bool()
+    differences = (similarities[0] - similarities[1])[above]
+    return differences.square().sum() / above.sum().clamp(min=1)
+
+
+def discriminator_loss(real: Tensor, made: Tensor) -> Tensor:
+    """Least-squares loss of a discriminator's scores, mean (1 - D(x))² + mean D(x~)².
+
+    >>> discriminator_loss(torch.tensor([0.5]), torch.tensor([0.5]))
+    tensor(0.5000)
+    """
+    return (1 - real).square().mean() + made.square().mean()
+
+
+def fooling_loss(made: Tensor) -> Tensor:
+    """Least-squares loss of a generator, mean (1 - D(x~))².
+
+    >>> fooling_loss(torch.tensor([0.0, 1.0]))
+    tensor(0.5000)
+    """
+    return (1 - made).square().mean()
+
+
+def divergence_from_normal(mean: Tensor, log_variance: Tensor) -> Tensor:
+    """KL( N(mean, σ²) || N(0, 1) ) = (mean² + σ² - log σ² - 1) / 2, averaged over all elements.
+
+    >>> divergence_from_normal(torch.tensor([1.0]), torch.tensor([0.0]))
+    tensor(0.5000)
+    """
+    return (mean.square() + log_variance.exp() - log_variance - 1).mean() / 2

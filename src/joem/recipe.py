@@ -139,7 +139,7 @@ class GeneratorSettings:
     list_weight: float = 1.0
     adversarial_weight: float = 1.0
     kl_weight: float = 100.0
-    alternate: int = 100
+    alternate: int = 10
 
 
 @dataclass

@@ -47,7 +47,7 @@ class Method(nn.Module, ABC):
     """
 
     stages: tuple[str, ...] = ("train",)
-    new_class_stages: ClassVar[tuple[str, ...]] = ()
+    new_class_stages: tuple[str, ...] = ()
     uses_unseen_words: ClassVar[bool] = False
     sees_every_mask: ClassVar[bool] = False
     needs_maps: bool = False

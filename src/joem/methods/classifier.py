@@ -62,8 +62,8 @@ def as_prototypes(weights: Tensor, biases: Tensor) -> Tensor:
         biases: (K,).
 
     >>> as_prototypes(torch.tensor([[3.0], [0.0]]), torch.tensor([0.0, 4.0]))
-    tensor([[3.0000, 0.0000],
-            [0.0000, 1.0000]])
+    tensor([[3., 0.],
+            [0., 1.]])
     """
     shares = 2 * biases + weights.square().sum(dim=1)
     heights = (shares.max() - shares).sqrt()
