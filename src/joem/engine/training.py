@@ -70,11 +70,12 @@ def train(
     return run.finish()
 
 
-def add_class(model: Model, name: str, problem: Problem, progress: bool = True) -> Model:
+def add_class(model: Model, name: str, problem: Problem, vector: Tensor | None = None, progress: bool = True) -> Model:
     """A model that also knows a new name, from its word alone.
 
     Methods that take words at once are only told the name. The others run those stages again that need all names
-    (`Method.new_class_stages`), on the training pictures of the problem the model was trained on.
+    (`Method.new_class_stages`), on the training pictures of the problem the model was trained on. `vector` (D) is the
+    word vector, where it does not come from the model's own source.
     """
     old = model.vocabulary
     if type(model.method).sees_every_mask:
@@ -82,7 +83,7 @@ def add_class(model: Model, name: str, problem: Problem, progress: bool = True) 
             f"{model.recipe.method.name} learns from masks: a new class needs masks and a whole new training."
         )
     vocabulary = Vocabulary((*old.names, name), (*old.unseen, name), old.background)
-    vectors = torch.cat([model.vectors, model.semantics.vectors((name,))])
+    vectors = torch.cat([model.vectors, model.semantics.vectors((name,)) if vector is None else vector[None]])
     bare = replace(model.recipe.model, weights="none")
     method = methods.get(model.recipe.method.name)(bare, model.recipe.method, vocabulary, vectors)
     methods.copy_leading_rows(model.method, method)

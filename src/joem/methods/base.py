@@ -43,6 +43,7 @@ class Method(nn.Module, ABC):
         uses_unseen_words: whether training uses the word vectors of unseen classes (never their masks).
         sees_every_mask: whether the masks of unseen classes are training data too: not zero-shot, an upper bound.
         needs_maps: whether the objective looks at neighbouring pixels, so that loose pixels are no input.
+        title: what tables call it; its name if empty.
         rule: the decision rule its authors use.
     """
 
@@ -51,6 +52,7 @@ class Method(nn.Module, ABC):
     uses_unseen_words: ClassVar[bool] = False
     sees_every_mask: ClassVar[bool] = False
     needs_maps: bool = False
+    title: ClassVar[str] = ""
     rule: ClassVar[str] = "nn"
 
     vectors: Tensor

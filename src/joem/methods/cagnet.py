@@ -1,6 +1,7 @@
 """CaGNet: features made from words and a code of the surroundings, against a discriminator (Gu 2020)."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -28,9 +29,10 @@ class CaGNet(ClassifierMethod):
     The generator's terms never reach the visual encoder.
     """
 
+    title: ClassVar[str] = "CaGNet"
     stages: tuple[str, ...] = ("train", "finetune")
     new_class_stages: tuple[str, ...] = ("finetune",)
-    uses_unseen_words = True
+    uses_unseen_words: ClassVar[bool] = True
     needs_maps = True
     batches: Tensor
 
@@ -55,6 +57,13 @@ class CaGNet(ClassifierMethod):
         self.batches += 1
         return self._real(self.encoded(inputs), labels) if turn % 2 else self._made_up()
 
+    def make(self, classes: Sequence[int], count: int, labels: Tensor | None = None) -> Tensor:
+        """Features (count, len(classes), C) of some classes, from words and random codes."""
+        words = self.vectors[list(classes)].expand(count, -1, -1)
+        code = torch.randn(*words.shape[:2], self.settings.generator.noise, device=words.device)
+        made: Tensor = self.generator(torch.cat([words, code], dim=2))
+        return made
+
     def _real(self, features: Tensor, labels: Tensor) -> Objective:
         logits, seen = self.classifier(features), self.vocabulary.seen_indices
         cross_entropy = losses.seen_cross_entropy(logits, labels, seen, variant=self.settings.variant)
@@ -62,10 +71,9 @@ class CaGNet(ClassifierMethod):
 
     def _made_up(self) -> Objective:
         """Cross entropy of as many made-up features of every class, seen or not."""
-        settings = self.settings.generator
-        truth = torch.arange(len(self.vocabulary), device=self.vectors.device).repeat(settings.samples)
-        code = torch.randn(len(truth), settings.noise, device=self.vectors.device)
-        made = self.generator(torch.cat([self.vectors[truth], code], dim=1)).detach()
+        count, samples = len(self.vocabulary), self.settings.generator.samples
+        truth = torch.arange(count, device=self.vectors.device).repeat(samples)
+        made = self.make(range(count), samples).detach().flatten(0, 1)
         logits = self.classifier(made[:, :, None, None])[:, :, 0, 0]
         return Objective({"ce": F.cross_entropy(logits, truth)}, torch.ones((), device=made.device))
 

@@ -4,6 +4,7 @@ There is no public code; docs/methods.md lists what was chosen here.
 """
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -22,6 +23,7 @@ class CSRL(GenerativeMethod):
     The graph and the relations span seen and unseen classes: a new class means a new generator.
     """
 
+    title: ClassVar[str] = "CSRL-style"
     new_class_stages: tuple[str, ...] = ("generate", "classify")
 
     def __init__(self, model: ModelSettings, settings: MethodSettings, vocabulary: Vocabulary, vectors: Tensor) -> None:

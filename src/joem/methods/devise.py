@@ -1,6 +1,7 @@
 """DeViSE for segmentation: pixels regress the word vector of their class (Frome 2013, adapted by Bucher 2019)."""
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -13,6 +14,8 @@ from joem.methods.projection import ProjectionMethod
 
 class DeViSE(ProjectionMethod):
     """Features projected onto word vectors, the nearest class by cosine."""
+
+    title: ClassVar[str] = "DeViSE"
 
     def forward(self, inputs: Tensor, labels: Tensor) -> Objective:
         """One minus the cosine between a pixel's projection and the word vector of its class."""

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +23,7 @@ class GenerativeMethod(ClassifierMethod):
 
     stages: tuple[str, ...] = ("segment", "generate", "classify")
     new_class_stages: tuple[str, ...] = ("classify",)
-    uses_unseen_words = True
+    uses_unseen_words: ClassVar[bool] = True
     generator: nn.Module
 
     @abstractmethod

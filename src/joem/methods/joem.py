@@ -15,6 +15,7 @@ from joem.vocabulary import Vocabulary
 class JoEm(Method):
     """A visual encoder, a semantic encoder that gives prototypes, and a classifier used in training only."""
 
+    title: ClassVar[str] = "JoEm"
     rule: ClassVar[str] = "ac"
 
     def __init__(self, model: ModelSettings, settings: MethodSettings, vocabulary: Vocabulary, vectors: Tensor) -> None:

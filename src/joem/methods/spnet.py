@@ -20,6 +20,7 @@ class SPNet(ProjectionMethod):
     With `settings.uncertainty`, every pixel also predicts a variance that attenuates its loss (Hu 2020).
     """
 
+    title: ClassVar[str] = "SPNet"
     rule: ClassVar[str] = "cs"
 
     def __init__(self, model: ModelSettings, settings: MethodSettings, vocabulary: Vocabulary, vectors: Tensor) -> None:

@@ -12,6 +12,7 @@ from joem.methods.classifier import ClassifierMethod
 class Supervised(ClassifierMethod):
     """A visual encoder and a classifier over all classes, trained with the masks of the unseen ones too."""
 
+    title: ClassVar[str] = "supervised (sees every mask)"
     sees_every_mask: ClassVar[bool] = True
 
     def forward(self, inputs: Tensor, labels: Tensor) -> Objective:

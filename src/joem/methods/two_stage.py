@@ -1,6 +1,6 @@
 """S->V: JoEm in two stages, first the visual encoder alone, then the semantic encoder on its features."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -14,6 +14,7 @@ class TwoStage(JoEm):
     L_bar + lambda * L_sc as the settings say; r = 1 and sc_weight = 0 give the variant with L_center.
     """
 
+    title: ClassVar[str] = "S->V"
     stages: tuple[str, ...] = ("visual", "semantic")
 
     def objective(self, features: Tensor, labels: Tensor) -> Objective:

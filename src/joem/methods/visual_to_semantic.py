@@ -15,6 +15,7 @@ from joem.vocabulary import Vocabulary
 class VisualToSemantic(ProjectionMethod):
     """Features projected onto fixed word vectors by L_ce + L_bar; the paper saw everything become background."""
 
+    title: ClassVar[str] = "V->S"
     rule: ClassVar[str] = "ac"
 
     def __init__(self, model: ModelSettings, settings: MethodSettings, vocabulary: Vocabulary, vectors: Tensor) -> None:

@@ -1,6 +1,7 @@
 """ZS3Net: a moment matching generator of features, and a classifier on real and made-up ones (Bucher 2019)."""
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +14,8 @@ from joem.vocabulary import VOID, Vocabulary
 
 class ZS3Net(GenerativeMethod):
     """Options: the graph of touching classes as the generator's context, and self-training on void pixels."""
+
+    title: ClassVar[str] = "ZS3Net"
 
     def __init__(self, model: ModelSettings, settings: MethodSettings, vocabulary: Vocabulary, vectors: Tensor) -> None:
         super().__init__(model, settings, vocabulary, vectors)

@@ -1,6 +1,6 @@
 """ZS3Net's generator on JoEm's visual encoder (the double-dagger row of the paper's analysis)."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -12,7 +12,8 @@ from joem.methods.zs3net import ZS3Net
 class ZS3NetJoEm(ZS3Net, JoEm):
     """The first stage is JoEm's whole training; the generator and the classifier then work on its features."""
 
-    rule = "nn"
+    title: ClassVar[str] = "ZS3Net on JoEm's encoder"
+    rule: ClassVar[str] = "nn"
 
     def segment(self, features: Tensor, labels: Tensor) -> Objective:
         """JoEm's objective."""
