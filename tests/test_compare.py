@@ -215,6 +215,10 @@ def test_the_command_line_prints_and_writes(recipe, tmp_path, capsys):
     assert "--train.epochs 2" in (tmp_path / "out/methods.md").read_text()
     assert cli.main([*words, "--json"]) == 0
     assert [row["method"] for row in json.loads(capsys.readouterr().out)["rows"]] == ["joem", "devise"]
+    words[-1:] = ["1", "--table", "generators", "--data.train_count", "80", "--json"]
+    words[words.index("joem, devise")] = "zs3net"
+    assert cli.main(words) == 0
+    assert json.loads(capsys.readouterr().out)["zs3net"][0]["gaussian"] > 0
     assert cli.main(["compare", "--protocol", "nowhere", "--out", str(tmp_path)]) == 2
     assert "Unknown recipe 'nowhere'" in capsys.readouterr().err
 

@@ -202,7 +202,7 @@ def _compare(words: Sequence[str]) -> None:
     parser.add_argument("--out", type=Path, default=Path("compare"), help="folder of the runs and the tables")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_class_arguments(recipe.Recipe)
-    parser.default_config_files = [str(recipe.find(_value("--protocol", words) or "scenes"))]
+    parser.set_defaults(recipe.load(_value("--protocol", words) or "scenes").to_dict())
     wish = _parse(parser, words)
     from joem import compare
 
@@ -210,7 +210,8 @@ def _compare(words: Sequence[str]) -> None:
     settings = _recipe(wish, parser)
     if wish.table == "generators":
         qualities = compare.generators(settings, wish.out, names)
-        print(compare.markdown(*compare.quality_table(qualities)))
+        plain = {name: [vars(row) for row in rows] for name, rows in qualities.items()}
+        print(json.dumps(plain, indent=2) if wish.json else compare.markdown(*compare.quality_table(qualities)))
         return
     found = compare.run(settings, wish.out, wish.table, names, wish.seeds, wish.folds)
     files = compare.write(found, wish.out, " ".join(["joem compare", *words]))
