@@ -62,7 +62,7 @@ def test_the_objective_follows_its_equations(names):
     with torch.no_grad():
         terms, _ = made(hypercolumns, labels)
     features = made.features(hypercolumns).detach()
-    prototypes = made.prototypes(source.vectors(VOCABULARY.names)).detach()
+    prototypes = made.prototypes(source.vectors(VOCABULARY.names), VOCABULARY.names).detach()
     total, count = 0.0, 0
     for b in range(2):
         for p in range(5):
@@ -76,7 +76,7 @@ def test_the_objective_follows_its_equations(names):
     if names != "none":
         kept = taught_names(made.settings, VOCABULARY)
         assert len(kept) == (1000 if names == "all" else 997)
-        named = made.prototypes(source.vectors([imagenet.names()[index] for index in kept])).detach()
+        named = made.prototypes(source.vectors([imagenet.names()[index] for index in kept]), imagenet.names()).detach()
         teacher = imagenet_classifier(model_settings(), kept)(hypercolumns[:, 152:472])
         total = 0.0
         for b in range(2):
@@ -117,7 +117,7 @@ def test_features_and_prototypes_have_unit_length_and_the_teacher_is_not_saved(t
     assert not [key for key in made.state_dict() if "teacher" in key or "name_vectors" in key]
     features = made.features(torch.randn(1, 3, 40, 40))
     torch.testing.assert_close(features.norm(dim=1), torch.ones_like(features[:, 0]))
-    assert float(made.prototypes(source.vectors(["tractor"])).norm().detach()) == pytest.approx(1)
+    assert float(made.prototypes(source.vectors(["tractor"]), ["tractor"]).norm().detach()) == pytest.approx(1)
 
 
 def test_names_need_a_frozen_hypercolumn_encoder():

@@ -7,7 +7,7 @@ from joem.errors import BadUsage, JoemError, LeakageError
 from joem.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
-    from joem import calibration, data, decision, engine, losses, models, protocols, report, scores, semantics
+    from joem import calibration, compare, data, decision, engine, losses, models, protocols, report, scores, semantics
     from joem.segmenter import Segmenter
 
 __version__ = "0.1.0"
@@ -19,6 +19,7 @@ __all__ = [
     "Segmenter",
     "Vocabulary",
     "calibration",
+    "compare",
     "data",
     "decision",
     "engine",

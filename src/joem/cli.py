@@ -17,6 +17,7 @@ usage: joem COMMAND [options]      joem COMMAND --help teaches each one
   quickstart  the whole job on generated pictures, in minutes, with a report to look at
   train       train a recipe on the classes you have masks for
   evaluate    score a trained model: seen, unseen, hIoU, per class
+  compare     train and score every system of the field side by side, beside the published numbers
   predict     segment your own pictures with your own words
   data        prepare the benchmarks, look at a dataset, list protocols and recipes
 
@@ -181,6 +182,54 @@ def _evaluate(words: Sequence[str]) -> None:
     for pair in last["worst_confusions"]:
         print(f"  {pair['truth']} taken for {pair['predicted']}: {pair['percent']:.1f} % of its pixels")
     print(f"\n{last['images']} images, {last['images_per_second']:.1f} per second.")
+
+
+def _compare(words: Sequence[str]) -> None:
+    parser = _parser(
+        "compare",
+        "[--protocol RECIPE] [--methods NAMES] [--seeds N] [--out DIR] [--SETTING VALUE ...]",
+        "Train and score every system of the field on the same pictures, words and encoder, beside the published "
+        "numbers. Runs that are done are not repeated: the same command goes on after an interruption.",
+        "joem compare --protocol scenes --methods joem,spnet,zs3net --seeds 3 --out compare",
+    )
+    from joem import recipe
+
+    parser.add_argument("--protocol", default="scenes", help=f"a YAML file, or one of {', '.join(recipe.names())}")
+    parser.add_argument("--methods", default="all", help="all, or names of methods with commas between them")
+    parser.add_argument("--table", default="methods", help="methods, ablation, embedding-space or generators")
+    parser.add_argument("--seeds", type=int, default=3, help="runs per row")
+    parser.add_argument("--folds", type=int, default=1, help="folds of held-out seen classes to choose sigma and gamma")
+    parser.add_argument("--out", type=Path, default=Path("compare"), help="folder of the runs and the tables")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_class_arguments(recipe.Recipe)
+    parser.set_defaults(recipe.load(_value("--protocol", words) or "scenes").to_dict())
+    wish = _parse(parser, words)
+    from joem import compare
+
+    names = None if wish.methods == "all" else [name.strip() for name in wish.methods.split(",")]
+    settings = _recipe(wish, parser)
+    if wish.table == "generators":
+        qualities = compare.generators(settings, wish.out, names)
+        plain = {name: [vars(row) for row in rows] for name, rows in qualities.items()}
+        print(json.dumps(plain, indent=2) if wish.json else compare.markdown(*compare.quality_table(qualities)))
+        return
+    found = compare.run(settings, wish.out, wish.table, names, wish.seeds, wish.folds)
+    files = compare.write(found, wish.out, " ".join(["joem compare", *words]))
+    if wish.json:
+        print(json.dumps(found.to_dict(), indent=2))
+        return
+    print(compare.markdown(*compare.score_table(found)))
+    print(f"\n{compare.scale(found)}\n\nWith every rule and class: {', '.join(map(str, files))}")
+
+
+def _value(option: str, words: Sequence[str]) -> str | None:
+    """What an option is given, before the parser knows the recipe whose defaults it should have."""
+    for place, word in enumerate(words):
+        if word.startswith(f"{option}="):
+            return word.split("=", 1)[1]
+        if word == option and place + 1 < len(words):
+            return words[place + 1]
+    return None
 
 
 def _predict(words: Sequence[str]) -> None:
@@ -355,6 +404,7 @@ _COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
     "quickstart": _quickstart,
     "train": _train,
     "evaluate": _evaluate,
+    "compare": _compare,
     "predict": _predict,
     "data": _data,
 }

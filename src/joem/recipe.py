@@ -119,11 +119,43 @@ class ModelSettings:
 
 
 @dataclass
+class GeneratorSettings:
+    """The systems that make features of unseen classes up (zs3net, zs3net_joem, csrl, cagnet).
+
+    Args:
+        noise: size of the noise next to the word vector.
+        hidden: size of the generator's hidden layer.
+        samples: features per class and batch that are compared or made up.
+        unseen_weight: weight of made-up unseen features in the classifier's cross entropy.
+        self_training: zs3net, the share of the most confident void pixels that get a label of their own; 0 is off.
+        graph_context: zs3net, generate from the graph of which classes touch in a picture.
+        pair_weight: csrl, weight of the pair-wise relation term.
+        list_weight: csrl, weight of the list-wise relation term.
+        adversarial_weight: cagnet, weight of the adversarial term.
+        kl_weight: cagnet, weight of the KL term of the contextual code.
+        alternate: cagnet, batches between real and made-up features in the last stage.
+    """
+
+    noise: int = 300
+    hidden: int = 256
+    samples: int = 128
+    unseen_weight: float = 10.0
+    self_training: float = 0.0
+    graph_context: bool = False
+    pair_weight: float = 1.0
+    list_weight: float = 1.0
+    adversarial_weight: float = 1.0
+    kl_weight: float = 100.0
+    alternate: int = 10
+
+
+@dataclass
 class MethodSettings:
-    """The training objective L = L_ce + L_bar + lambda * L_sc.
+    """The training objective, for joem L = L_ce + L_bar + lambda * L_sc.
 
     Args:
         name: which system to train.
+        stage_lengths: length of a stage in multiples of train.epochs, by its name; 1 for those not given.
         variant: paper follows the equations, official follows the authors' code where the two differ.
         r: down- and upsampling factor of the boundary-aware loss; 1 gives L_center.
         sc_weight: lambda, the weight of the semantic consistency loss; 0 leaves it out.
@@ -135,9 +167,12 @@ class MethodSettings:
             of an unseen class) or all.
         names_weight: weight of what the names teach.
         names_without: further classes whose kinds strict leaves out.
+        uncertainty: spnet, let a predicted variance attenuate noisy pixels (Hu 2020).
+        generator: what generative systems need.
     """
 
     name: str = "joem"
+    stage_lengths: dict[str, float] = field(default_factory=dict)
     variant: Literal["paper", "official"] = "paper"
     r: int = 4
     sc_weight: float = 0.1
@@ -148,6 +183,8 @@ class MethodSettings:
     names: Literal["none", "strict", "all"] = "none"
     names_weight: float = 1.0
     names_without: list[str] = field(default_factory=list)
+    uncertainty: bool = False
+    generator: GeneratorSettings = field(default_factory=GeneratorSettings)
 
 
 @dataclass
@@ -194,10 +231,11 @@ class TrainSettings:
         tensorboard: also write TensorBoard events (needs the extra joem[tensorboard]).
         cache: folder that keeps the maps of a frozen backbone (hypercolumn), computed once per picture; training
             then reads them instead of pictures and does not augment. null encodes every picture every time.
-        pixels: with a cache, how many random labelled pixels of each picture to train on; 0 takes a square of
-            places, one per `model.stride` pixels of data.crop.
+        pixels: with a cache, how many random labelled pixels of each picture to train on; 0, and methods that look
+            at neighbours, take a square of places, one per `model.stride` pixels of data.crop.
         visual: optimiser of the visual encoder and its classifier.
         semantic: optimiser of the semantic encoder.
+        generator: optimiser of a feature generator.
     """
 
     epochs: int = 50
@@ -219,6 +257,9 @@ class TrainSettings:
     visual: OptimiserSettings = field(default_factory=OptimiserSettings)
     semantic: OptimiserSettings = field(
         default_factory=lambda: OptimiserSettings(name="adam", lr=2e-4, weight_decay=0.0)
+    )
+    generator: OptimiserSettings = field(
+        default_factory=lambda: OptimiserSettings(name="adam", lr=2e-4, weight_decay=0.0, power=0.0)
     )
 
 

@@ -4,13 +4,14 @@ from joem.engine.evaluation import Evaluation, evaluate, rank_dataset
 from joem.engine.memory import reuse_freed_memory
 from joem.engine.model import Model
 from joem.engine.problem import Problem, open_problem
-from joem.engine.training import Interrupted, train
+from joem.engine.training import Interrupted, add_class, train
 
 __all__ = [
     "Evaluation",
     "Interrupted",
     "Model",
     "Problem",
+    "add_class",
     "evaluate",
     "open_problem",
     "rank_dataset",

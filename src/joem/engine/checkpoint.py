@@ -38,10 +38,14 @@ class Checkpoints:
         with atomic_folder(path) as draft:
             model.write(draft)
             write_tensors(draft / _OPTIMISERS, {**tensors, "random_state": random_state})
-            write_json(draft / _STATE, {"step": step, "groups": groups})
+            write_json(draft / _STATE, {"step": step, "stage": model.method.stage, "groups": groups})
         for old in sorted(self.folder.glob("step-*"))[:-_KEEP]:
             shutil.rmtree(old, ignore_errors=True)
         return path
+
+    def stage(self, path: Path) -> str:
+        """The stage of training that a checkpoint was written in."""
+        return str(read_json(path / _STATE)["stage"])
 
     def restore(self, path: Path, model: Model, optimisers: dict[str, Optimizer]) -> tuple[int, Tensor]:
         """Put a checkpoint's weights and optimiser states in place; returns its step and random states."""

@@ -63,7 +63,7 @@ class Model:
         if new:
             known.update(zip(new, self.semantics.vectors(new), strict=True))
         device = next(self.method.parameters()).device
-        return self.method.prototypes(torch.stack([known[name] for name in wanted]).to(device))
+        return self.method.prototypes(torch.stack([known[name] for name in wanted]).to(device), wanted)
 
     def save(self, path: str | Path) -> Path:
         """Write a folder with safetensors and JSON, whole or not at all."""

@@ -28,10 +28,14 @@ class Problem:
     val: Dataset
 
 
-def open_problem(settings: DataSettings) -> Problem:
-    """Open the data of a recipe and settle which classes are unseen."""
+def open_problem(settings: DataSettings, every_mask: bool = False) -> Problem:
+    """Open the data of a recipe and settle which classes are unseen.
+
+    `every_mask` lets generated training pictures show the unseen classes too, for the supervised upper bound; the
+    pictures of other datasets show them anyway.
+    """
     if settings.kind == "scenes":
-        return _scenes(settings)
+        return _scenes(settings, every_mask)
     train = data.open(settings.kind, settings.root, settings.train_split)
     val = data.open(settings.kind, settings.root, settings.val_split)
     if settings.protocol is None:
@@ -48,7 +52,7 @@ def open_problem(settings: DataSettings) -> Problem:
     return Problem(vocabulary, protocol.rule, tuple(map(vocabulary.index, hidden)), train, val)
 
 
-def _scenes(settings: DataSettings) -> Problem:
+def _scenes(settings: DataSettings, every_mask: bool) -> Problem:
     """Training pictures show seen classes only, as in a world where nobody met the others yet."""
     vocabulary = data.scenes.vocabulary()
     if settings.unseen:
@@ -62,7 +66,7 @@ def _scenes(settings: DataSettings) -> Problem:
             count=count,
             size=settings.size,
             seed=settings.seed,
-            unseen=vocabulary.unseen,
+            unseen=() if every_mask else vocabulary.unseen,
         )
         for split, count in counts.items()
     )

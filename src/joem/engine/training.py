@@ -1,4 +1,4 @@
-"""One training loop that a person reads top to bottom."""
+"""One training loop that a person reads top to bottom; a method of several stages runs through it stage by stage."""
 
 import csv
 import math
@@ -7,7 +7,8 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -18,15 +19,16 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
-from joem import data
+from joem import data, methods
 from joem.engine.checkpoint import Checkpoints
 from joem.engine.files import write_text
 from joem.engine.hypercolumns import HypercolumnSet, MapStore
 from joem.engine.memory import reuse_freed_memory
 from joem.engine.model import Model
 from joem.engine.problem import Problem, open_problem
-from joem.errors import BadUsage, JoemError
+from joem.errors import BadUsage, JoemError, choose
 from joem.recipe import OptimiserSettings, Recipe, TrainSettings
+from joem.vocabulary import Vocabulary
 
 Batch = tuple[Tensor, Tensor]
 
@@ -43,7 +45,7 @@ def train(
     resume: bool = False,
     progress: bool = True,
 ) -> Model:
-    """Train a recipe on the seen classes.
+    """Train a recipe on the seen classes, through all stages of its method.
 
     Args:
         recipe: what to train.
@@ -59,7 +61,7 @@ def train(
     fabric.launch()
     if fabric.device.type == "cpu":
         reuse_freed_memory()
-    problem = problem or open_problem(recipe.data)
+    problem = problem or open_problem(recipe.data, methods.get(recipe.method.name).sees_every_mask)
     run = _Run(recipe, problem, fabric, Path(out) if out is not None else None)
     if resume:
         run.resume()
@@ -69,48 +71,86 @@ def train(
     return run.finish()
 
 
+def add_class(model: Model, name: str, problem: Problem, vector: Tensor | None = None, progress: bool = True) -> Model:
+    """A model that also knows a new name, from its word alone.
+
+    Methods that take words at once are only told the name. The others run those stages again that need all names
+    (`Method.new_class_stages`), on the training pictures of the problem the model was trained on. `vector` (D) is the
+    word vector, where it does not come from the model's own source.
+    """
+    old = model.vocabulary
+    if type(model.method).sees_every_mask:
+        raise BadUsage(
+            f"{model.recipe.method.name} learns from masks: a new class needs masks and a whole new training."
+        )
+    vocabulary = Vocabulary((*old.names, name), (*old.unseen, name), old.background)
+    vectors = torch.cat([model.vectors, model.semantics.vectors((name,)) if vector is None else vector[None]])
+    bare = replace(model.recipe.model, weights="none")
+    method = methods.get(model.recipe.method.name)(bare, model.recipe.method, vocabulary, vectors)
+    methods.copy_leading_rows(model.method, method)
+    method.visual.mean, method.visual.std = model.method.visual.mean, model.method.visual.std
+    larger = replace(model, vocabulary=vocabulary, vectors=vectors, method=method.eval())
+    if not method.new_class_stages:
+        return larger
+    same = {label: label for label in range(len(old))}
+    train_set = data.View(problem.train, range(len(problem.train)), vocabulary.names, same)
+    larger_problem = replace(problem, vocabulary=vocabulary, train=train_set)
+    fabric = _fabric(model.recipe.train)
+    fabric.launch()
+    run = _Run(model.recipe, larger_problem, fabric, None, larger, method.new_class_stages)
+    run.fit(progress and fabric.is_global_zero)
+    return run.finish()
+
+
 @dataclass
 class _Run:
-    """The state of one training run."""
+    """The state of one training run.
+
+    `given` and `stages` are set where a trained model goes through some of its stages again.
+    """
 
     recipe: Recipe
     problem: Problem
     fabric: Any
     out: Path | None
+    given: Model | None = None
+    stages: tuple[str, ...] = ()
     step: int = 0
     stop: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         settings = self.recipe.train
         self.fabric.seed_everything(settings.seed, verbose=False)
-        self.model = Model.create(self.recipe, self.problem.vocabulary)
+        self.model = self.given or Model.create(self.recipe, self.problem.vocabulary)
+        self.stages = self.stages or self.model.method.stages
+        # The one door through which unseen masks may come: a method that says it sees every mask.
+        every_mask = self.model.method.sees_every_mask
+        self.masks = self.problem.vocabulary.with_unseen(()) if every_mask else self.problem.vocabulary
         self.pictures = self._pictures()
-        self.optimisers = _optimisers(self.model, settings)
         self.checkpoints = Checkpoints(self.out / "checkpoints") if self.out else None
         self.steps_per_epoch = len(self._sampler(0, 0))
-        self.steps = settings.epochs * self.steps_per_epoch
+        self.ends = self._stage_ends()
         self._check_batch()
-        module = self.model.method.train()
         if settings.channels_last:
-            module = module.to(memory_format=torch.channels_last)
+            self.model.method.to(memory_format=torch.channels_last)
         if self.fabric.world_size > 1 and self.fabric.device.type == "cuda":
-            module = torch.nn.SyncBatchNorm.convert_sync_batchnorm(module)  # type: ignore[no-untyped-call]
-        self.module, *wrapped = self.fabric.setup(module, *self.optimisers.values())
-        self.wrapped = wrapped
+            torch.nn.SyncBatchNorm.convert_sync_batchnorm(self.model.method)  # type: ignore[no-untyped-call]
+        self.begin(0)
         # Processes share the weights but must not share the random numbers of dropout.
         torch.manual_seed(settings.seed + self.fabric.global_rank)
 
     def _pictures(self) -> data.TrainingSet | HypercolumnSet:
         recipe, problem = self.recipe, self.problem
-        visual = self.model.method.visual
+        method = self.model.method
+        visual = method.visual
         if recipe.train.cache is not None:
             store = MapStore.open(recipe, visual)
             pixels = HypercolumnSet(
                 problem.train,
-                problem.vocabulary,
+                self.masks,
                 problem.rule,
                 store,
-                pixels=recipe.train.pixels,
+                pixels=0 if method.needs_maps else recipe.train.pixels,
                 places=max(1, recipe.data.crop // recipe.model.stride),
                 seed=recipe.train.seed,
             )
@@ -124,7 +164,31 @@ class _Run:
             mean=visual.mean,
             std=visual.std,
         )
-        return data.TrainingSet(problem.train, problem.vocabulary, problem.rule, transform, seed=recipe.train.seed)
+        return data.TrainingSet(problem.train, self.masks, problem.rule, transform, seed=recipe.train.seed)
+
+    @property
+    def steps(self) -> int:
+        """The steps of all stages together."""
+        return self.ends[-1]
+
+    def _stage_ends(self) -> list[int]:
+        """The step at which every stage ends."""
+        lengths = self.recipe.method.stage_lengths
+        for name in lengths:
+            choose(f"stage of {self.recipe.method.name}", name, self.model.method.stages)
+        epochs = [self.recipe.train.epochs * lengths.get(stage, 1.0) for stage in self.stages]
+        return list(accumulate(round(count * self.steps_per_epoch) for count in epochs))
+
+    def begin(self, stage: int) -> None:
+        """Enter a stage: new optimisers on the parameters that learn in it, everything else frozen."""
+        self.stage = stage
+        method = self.model.method
+        method.begin(self.stages[stage])
+        self.optimisers = _optimisers(self.model, self.recipe.train)
+        learning = {id(p) for each in self.optimisers.values() for group in each.param_groups for p in group["params"]}
+        for parameter in method.parameters():
+            parameter.requires_grad_(id(parameter) in learning)
+        self.module, *self.wrapped = self.fabric.setup(method.train(), *self.optimisers.values())
 
     def _check_batch(self) -> None:
         settings = self.recipe.train
@@ -171,6 +235,8 @@ class _Run:
         log = _MetricsLog(self)
         with _interruptible(self), _progress(self, progress) as show:
             while self.step < self.steps:
+                while self.step == self.ends[self.stage]:
+                    self.begin(self.stage + 1)
                 terms = self.train_step(*next(batches))
                 self.step += 1
                 if self.step % settings.log_every == 0 or self.step == self.steps:
@@ -189,8 +255,9 @@ class _Run:
         however it is divided.
         """
         settings = self.recipe.train
-        data.guard(labels, self.problem.vocabulary)
-        rates(self.optimisers, settings, self.step, self.steps)
+        data.guard(labels, self.masks)
+        start = self.ends[self.stage - 1] if self.stage else 0
+        rates(self.optimisers, settings, self.step - start, self.ends[self.stage] - start)
         weight_sum = torch.zeros((), device=self.fabric.device)
         sums: dict[str, Tensor] = {}
         parts = list(zip(images.chunk(settings.accumulate), labels.chunk(settings.accumulate), strict=True))
@@ -252,6 +319,7 @@ class _Run:
         newest = self.checkpoints.newest() if self.checkpoints else None
         if self.checkpoints is None or newest is None:
             raise BadUsage(f"There is no checkpoint to resume in {self.out}: start without --resume.")
+        self.begin(self.stages.index(self.checkpoints.stage(newest)))
         self.step, states = self.checkpoints.restore(newest, self.model, self.optimisers)
         if len(states) == self.fabric.world_size:
             torch.set_rng_state(states[self.fabric.global_rank].cpu())
@@ -290,8 +358,7 @@ def _fabric(settings: TrainSettings) -> Any:
 
 def _optimisers(model: Model, settings: TrainSettings) -> dict[str, Optimizer]:
     groups = model.method.parameter_groups(settings.visual.head_multiplier)
-    wishes = {"visual": settings.visual, "semantic": settings.semantic}
-    return {name: _optimiser(wishes[name], members) for name, members in groups.items()}
+    return {name: _optimiser(getattr(settings, name), members) for name, members in groups.items()}
 
 
 def _optimiser(settings: OptimiserSettings, groups: list[dict[str, Any]]) -> Optimizer:
@@ -313,41 +380,46 @@ def rates(optimisers: dict[str, Optimizer], settings: TrainSettings, step: int, 
 
 
 class _MetricsLog:
-    """metrics.csv, one line per logged step, and TensorBoard if asked for."""
+    """metrics.csv, one line per logged step, and TensorBoard if asked for.
+
+    Stages have other terms: a method of several has one file for each, metrics-STAGE.csv.
+    """
 
     def __init__(self, run: _Run) -> None:
         self.run = run
         self.started = time.monotonic()
-        active = run.out is not None and run.fabric.is_global_zero
-        self.path = run.out / "metrics.csv" if active and run.out else None
-        self.board = _tensorboard(run) if active and run.recipe.train.tensorboard else None
-        if self.path and run.out:
-            write_text(run.out / "recipe.yaml", yaml.safe_dump(run.recipe.to_dict(), sort_keys=False))
-            self._keep_lines_until(run.step)
-
-    def _keep_lines_until(self, step: int) -> None:
-        """A resumed run repeats the steps after its checkpoint: drop their lines."""
-        if self.path and self.path.exists():
-            header, *lines = self.path.read_text().splitlines(keepends=True) or [""]
-            write_text(self.path, header + "".join(line for line in lines if int(line.split(",")[0]) <= step))
+        self.folder = run.out if run.fabric.is_global_zero else None
+        self.board = _tensorboard(run) if self.folder and run.recipe.train.tensorboard else None
+        if self.folder:
+            write_text(self.folder / "recipe.yaml", yaml.safe_dump(run.recipe.to_dict(), sort_keys=False))
+            for path in self.folder.glob("metrics*.csv"):
+                _keep_lines_until(path, run.step)
 
     def write(self, terms: dict[str, float]) -> None:
         run = self.run
         if self.board:
             for name, value in terms.items():
                 self.board.add_scalar(f"loss/{name}", value, run.step)
-        if self.path is None:
+        if self.folder is None:
             return
+        stage = f"-{run.stages[run.stage]}" if len(run.stages) > 1 else ""
+        path = self.folder / f"metrics{stage}.csv"
         row: dict[str, Any] = {"step": run.step, "epoch": round(run.step / run.steps_per_epoch, 4)}
         row |= {f"lr_{name}": optimiser.param_groups[0]["lr"] for name, optimiser in run.optimisers.items()}
         row |= {**terms, "total": math.fsum(terms.values())}
         row["seconds"] = round(time.monotonic() - self.started, 3)
-        new = not self.path.exists()
-        with self.path.open("a", newline="") as handle:
+        new = not path.exists()
+        with path.open("a", newline="") as handle:
             writer = csv.DictWriter(handle, list(row))
             if new:
                 writer.writeheader()
             writer.writerow(row)
+
+
+def _keep_lines_until(path: Path, step: int) -> None:
+    """A resumed run repeats the steps after its checkpoint: drop their lines."""
+    header, *lines = path.read_text().splitlines(keepends=True) or [""]
+    write_text(path, header + "".join(line for line in lines if int(line.split(",")[0]) <= step))
 
 
 def _tensorboard(run: _Run) -> Any:

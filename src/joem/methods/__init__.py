@@ -1,13 +1,34 @@
 """The systems of the field behind one interface; a new one is one file and one line here."""
 
 from joem.errors import choose
-from joem.methods.base import Method, Objective
+from joem.methods.base import Method, Objective, copy_leading_rows
+from joem.methods.cagnet import CaGNet
 from joem.methods.cosine import CosineJoEm
+from joem.methods.csrl import CSRL
+from joem.methods.devise import DeViSE
 from joem.methods.joem import JoEm
+from joem.methods.spnet import SPNet
+from joem.methods.supervised import Supervised
+from joem.methods.two_stage import TwoStage
+from joem.methods.visual_to_semantic import VisualToSemantic
+from joem.methods.zs3net import ZS3Net
+from joem.methods.zs3net_joem import ZS3NetJoEm
 
-METHODS: dict[str, type[Method]] = {"joem": JoEm, "joem-cosine": CosineJoEm}
+METHODS: dict[str, type[Method]] = {
+    "joem": JoEm,
+    "joem-cosine": CosineJoEm,
+    "devise": DeViSE,
+    "spnet": SPNet,
+    "zs3net": ZS3Net,
+    "csrl": CSRL,
+    "cagnet": CaGNet,
+    "two_stage": TwoStage,
+    "visual_to_semantic": VisualToSemantic,
+    "zs3net_joem": ZS3NetJoEm,
+    "supervised": Supervised,
+}
 
-__all__ = ["METHODS", "CosineJoEm", "JoEm", "Method", "Objective", "get"]
+__all__ = ["METHODS", "CosineJoEm", "JoEm", "Method", "Objective", "copy_leading_rows", "get"]
 
 
 def get(name: str) -> type[Method]:

@@ -1,12 +1,14 @@
 """What every method offers to the engine and to the decision rules."""
 
 from abc import ABC, abstractmethod
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from joem.models import VisualEncoder
+from joem.errors import choose
+from joem.models import VisualEncoder, trainable
 from joem.recipe import MethodSettings, ModelSettings
 from joem.semantics import Semantics
 from joem.vocabulary import Vocabulary
@@ -26,15 +28,33 @@ class Objective(NamedTuple):
 class Method(nn.Module, ABC):
     """A system that learns from seen masks and segments any names.
 
-    Calling it with a batch gives its objective. `features` and `prototypes` are what the
-    decision rules compare at test time.
+    Training runs through `stages`: the engine calls `begin` with the name of each, gives what `parameter_groups`
+    lists to new optimisers, freezes everything else, and minimises what calling the method with a batch gives.
+    `features` and `prototypes` are what the decision rules compare at test time.
 
     Args:
         model: settings of the encoders.
         settings: settings of the objective.
         vocabulary: the classes; labels are its indices.
-        vectors: (K,D) word vectors. Rows of unseen classes are dropped here: no method ever holds them.
+        vectors: (K,D) word vectors. Rows of unseen classes are dropped here, unless the method `uses_unseen_words`.
+
+    Attributes:
+        stages: names of the stages of training, in order.
+        new_class_stages: the stages to run again before a class can be added; none if words are enough.
+        uses_unseen_words: whether training uses the word vectors of unseen classes (never their masks).
+        sees_every_mask: whether the masks of unseen classes are training data too: not zero-shot, an upper bound.
+        needs_maps: whether the objective looks at neighbouring pixels, so that loose pixels are no input.
+        title: what tables call it; its name if empty.
+        rule: the decision rule its authors use.
     """
+
+    stages: tuple[str, ...] = ("train",)
+    new_class_stages: tuple[str, ...] = ()
+    uses_unseen_words: ClassVar[bool] = False
+    sees_every_mask: ClassVar[bool] = False
+    needs_maps: bool = False
+    title: ClassVar[str] = ""
+    rule: ClassVar[str] = "nn"
 
     vectors: Tensor
 
@@ -42,19 +62,37 @@ class Method(nn.Module, ABC):
         super().__init__()
         self.settings = settings
         self.vocabulary = vocabulary
+        self.stage = self.stages[0]
         self.visual = VisualEncoder(model)
-        known = torch.zeros_like(vectors)
-        seen = list(vocabulary.seen_indices)
-        known[seen] = vectors[seen]
+        self._never_trained = [weight for weight in self.visual.parameters() if not weight.requires_grad]
+        known = vectors.clone()
+        if not self.uses_unseen_words:
+            known[list(vocabulary.unseen_indices)] = 0
         self.register_buffer("vectors", known, persistent=False)
+
+    def begin(self, stage: str) -> None:
+        """Enter a stage of training, with everything free to learn but what the recipe keeps frozen."""
+        self.stage = choose("stage", stage, self.stages)
+        self.requires_grad_(True)
+        for weight in self._never_trained:
+            weight.requires_grad_(False)
+
+    def train(self, mode: bool = True) -> "Method":
+        """Training mode, except for the parts that are frozen in the current stage."""
+        super().train(mode)
+        for part in self.children():
+            weights = list(part.parameters())
+            if weights and not any(weight.requires_grad for weight in weights):
+                part.eval()
+        return self
 
     @abstractmethod
     def forward(self, inputs: Tensor, labels: Tensor) -> Objective:
-        """The objective on a batch of normalised pictures, or of hypercolumns, and their labels."""
+        """The objective of the current stage on a batch and its labels."""
 
     @abstractmethod
-    def prototypes(self, vectors: Tensor) -> Tensor:
-        """Prototypes (K,C) of classes given by their word vectors (K,D)."""
+    def prototypes(self, vectors: Tensor, names: Sequence[str]) -> Tensor:
+        """Prototypes (K,C) of classes given by their word vectors (K,D) and names."""
 
     def learn_names(self, semantics: Semantics) -> None:
         """A chance, before training, to take word vectors beyond those of the vocabulary; most methods need none."""
@@ -66,7 +104,30 @@ class Method(nn.Module, ABC):
 
     @abstractmethod
     def parameter_groups(self, head_multiplier: float) -> dict[str, list[dict[str, Any]]]:
-        """Parameters by the optimiser that trains them, "visual" or "semantic", in torch's group form.
+        """Parameters that learn in the current stage, by optimiser ("visual", "semantic" or "generator").
 
-        A group's `scale` multiplies the learning rate of its optimiser.
+        In torch's group form; a group's `scale` multiplies the learning rate of its optimiser.
         """
+
+    def visual_groups(self, head_multiplier: float, *more: nn.Module) -> list[dict[str, Any]]:
+        """The backbone at the base rate; the head of the visual encoder and `more` faster."""
+        head = [weight for module in (self.visual.head, *more) for weight in trainable(module)]
+        groups = [
+            {"params": list(trainable(self.visual.backbone)), "scale": 1.0},
+            {"params": head, "scale": head_multiplier},
+        ]
+        return [group for group in groups if group["params"]]
+
+
+def group(*modules: nn.Module, scale: float = 1.0) -> list[dict[str, Any]]:
+    """All parameters of some modules as one group."""
+    return [{"params": [weight for module in modules for weight in module.parameters()], "scale": scale}]
+
+
+def copy_leading_rows(source: nn.Module, target: nn.Module) -> None:
+    """Copy weights into the same architecture made for more classes; the rows of the new classes stay as they are."""
+    with torch.no_grad():
+        old = source.state_dict()
+        for key, value in target.state_dict().items():
+            same = old[key].shape == value.shape
+            (value if same else value[: len(old[key])]).copy_(old[key])

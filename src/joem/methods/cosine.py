@@ -5,7 +5,8 @@ applied at every pixel, knows a thousand names without a mask: the student's sim
 names follow it.
 """
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -27,6 +28,9 @@ class CosineJoEm(Method):
     between the softmax of the teacher's logits and softmax(scale * cos(v, mu_n)) over ImageNet's names n, of which
     `names: strict` leaves out every kind of an unseen class.
     """
+
+    title: ClassVar[str] = "JoEm on cosines"
+    rule: ClassVar[str] = "cs"
 
     name_vectors: Tensor
 
@@ -57,13 +61,13 @@ class CosineJoEm(Method):
         if inputs.shape[1] == 3 and self.teacher is not None:
             inputs = HypercolumnHead.gather(self.visual.maps(inputs))
         features = self.features(inputs)
-        prototypes = self.prototypes(self.vectors)
+        prototypes = self._place(self.vectors)
         logits = settings.scale * F.conv2d(features, prototypes[:, :, None, None])
         terms = {"ce": losses.seen_cross_entropy(logits, labels, seen)}
         if self.teacher is not None:
             with torch.no_grad():
                 taught = self.teacher(inputs[:, self._last]).softmax(dim=1)
-            names = settings.scale * F.conv2d(features, self.prototypes(self.name_vectors)[:, :, None, None])
+            names = settings.scale * F.conv2d(features, self._place(self.name_vectors)[:, :, None, None])
             terms["names"] = -settings.names_weight * (taught * names.log_softmax(dim=1)).sum(dim=1).mean()
         weight = losses.labelled_fraction(labels, features.shape[-2:]) * len(labels)
         return Objective(terms, weight)
@@ -72,8 +76,11 @@ class CosineJoEm(Method):
         """Visual features (B,C,H,W) of unit length."""
         return F.normalize(super().features(inputs), dim=1)
 
-    def prototypes(self, vectors: Tensor) -> Tensor:
+    def prototypes(self, vectors: Tensor, names: Sequence[str]) -> Tensor:
         """Prototypes (K,C) of unit length."""
+        return self._place(vectors)
+
+    def _place(self, vectors: Tensor) -> Tensor:
         return F.normalize(self.semantic(vectors), dim=1)
 
     def parameter_groups(self, head_multiplier: float) -> dict[str, list[dict[str, Any]]]:

@@ -1,12 +1,13 @@
 """JoEm: both encoders trained together, end to end, L = L_ce + L_bar + lambda * L_sc (Baek, Oh, Ham, 2021)."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
 from joem import losses
-from joem.methods.base import Method, Objective
-from joem.models import semantic_encoder, trainable
+from joem.methods.base import Method, Objective, group
+from joem.models import semantic_encoder
 from joem.recipe import MethodSettings, ModelSettings
 from joem.vocabulary import Vocabulary
 
@@ -14,16 +15,23 @@ from joem.vocabulary import Vocabulary
 class JoEm(Method):
     """A visual encoder, a semantic encoder that gives prototypes, and a classifier used in training only."""
 
+    title: ClassVar[str] = "JoEm"
+    rule: ClassVar[str] = "ac"
+
     def __init__(self, model: ModelSettings, settings: MethodSettings, vocabulary: Vocabulary, vectors: Tensor) -> None:
         super().__init__(model, settings, vocabulary, vectors)
+        self.needs_maps = settings.r > 1  # L_bar blends neighbours, L_center does not
         self.semantic = semantic_encoder(model.semantic, vectors.shape[1], model.channels)
         # The paper's classifier is w_c . v; the authors' code adds a bias.
         self.classifier = nn.Conv2d(model.channels, len(vocabulary), 1, bias=settings.variant == "official")
 
     def forward(self, inputs: Tensor, labels: Tensor) -> Objective:
         """L_ce, L_bar and lambda * L_sc."""
+        return self.objective(self.features(inputs), labels)
+
+    def objective(self, features: Tensor, labels: Tensor) -> Objective:
+        """L_ce, L_bar and lambda * L_sc of visual features (B,C,H,W)."""
         settings, seen = self.settings, self.vocabulary.seen_indices
-        features = self.features(inputs)
         terms = {
             "ce": losses.seen_cross_entropy(self.classifier(features), labels, seen, variant=settings.variant),
             "bar": losses.boundary_aware_regression(
@@ -44,21 +52,16 @@ class JoEm(Method):
         weight = losses.labelled_fraction(labels, features.shape[-2:]) * len(labels)
         return Objective(terms, weight)
 
-    def prototypes(self, vectors: Tensor) -> Tensor:
+    def prototypes(self, vectors: Tensor, names: Sequence[str]) -> Tensor:
         """Prototypes mu = semantic encoder(s)."""
         prototypes: Tensor = self.semantic(vectors)
         return prototypes
 
     def parameter_groups(self, head_multiplier: float) -> dict[str, list[dict[str, Any]]]:
         """The backbone at the base rate, the rest of the visual side faster, the semantic encoder apart."""
-        head = [*trainable(self.visual.head), *trainable(self.classifier)]
-        groups = [
-            {"params": list(trainable(self.visual.backbone)), "scale": 1.0},
-            {"params": head, "scale": head_multiplier},
-        ]
         return {
-            "visual": [group for group in groups if group["params"]],
-            "semantic": [{"params": list(trainable(self.semantic)), "scale": 1.0}],
+            "visual": self.visual_groups(head_multiplier, self.classifier),
+            "semantic": group(self.semantic),
         }
 
     def _background_among_seen(self) -> int | None:

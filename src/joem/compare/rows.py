@@ -1,0 +1,103 @@
+"""The lines of the paper's tables: what each trains, by which rule it decides, what was published."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from joem import methods, protocols
+from joem.errors import BadUsage, choose
+from joem.protocols import PublishedScores
+from joem.recipe import Recipe
+
+TABLES = ("methods", "ablation", "embedding-space")
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One thing to train: a method, with some of its settings changed.
+
+    Attributes:
+        name: what its folder is called.
+        method: the method's name.
+        changes: settings of `joem.recipe.MethodSettings` that differ from the recipe.
+    """
+
+    name: str
+    method: str
+    changes: Mapping[str, Any] = field(default_factory=dict)
+
+    def recipe(self, base: Recipe, seed: int) -> Recipe:
+        """The recipe of one run."""
+        recipe = deepcopy(base)
+        recipe.method = replace(recipe.method, name=self.method, **self.changes)
+        recipe.train.seed = seed
+        return recipe
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a table: what is trained, by which rule it decides, what was published."""
+
+    title: str
+    variant: Variant
+    rule: str
+    published: PublishedScores | None = None
+
+
+def rows(table: str, recipe: Recipe, names: Sequence[str] | None = None) -> tuple[Row, ...]:
+    """The lines of a table."""
+    choose("table", table, TABLES)
+    if table != "methods":
+        if names is not None:
+            raise BadUsage(f"--methods goes with the table of methods; {table} has rows of its own.")
+        return tuple(_ablation(recipe) if table == "ablation" else _embedding_space())
+    protocol = recipe.data.protocol
+    published = protocols.get(protocol).published if protocol else {}
+    chosen = list(methods.METHODS) if names is None else [choose("method", name, methods.METHODS) for name in names]
+    return tuple(
+        Row(methods.get(name).title or name, Variant(name, name), methods.get(name).rule, published.get(name))
+        for name in chosen
+    )
+
+
+def _ablation(recipe: Recipe) -> Iterator[Row]:
+    """The losses added to cross entropy one by one, then the rules."""
+    for published in protocols.published_tables()["ablation"]["rows"]:
+        used = published["losses"]
+        changes = {
+            "r": recipe.method.r if "bar" in used else 1,
+            "sc_weight": recipe.method.sc_weight if "sc" in used else 0.0,
+        }
+        whole = used == ["bar", "sc"]
+        variant = Variant("joem", "joem") if whole else Variant(f"joem-{'-'.join(used)}", "joem", changes)
+        title = " + ".join(["L_ce", *(f"L_{name}" for name in used)]) + f", {published['rule'].upper()}"
+        yield Row(title, variant, published["rule"], _as_published(published))
+
+
+def _embedding_space() -> Iterator[Row]:
+    """Two-stage training and generators against the joint space."""
+    in_the_paper = protocols.published_tables()["embedding_space"]["rows"]
+    numbers = {
+        (row["method"], row.get("note", "+".join(row.get("losses", [])))): _as_published(row) for row in in_the_paper
+    }
+    joem = protocols.get("voc-zs3-4").published["joem"]
+    centre = Variant("two_stage-center", "two_stage", {"r": 1, "sc_weight": 0.0})
+    own = numbers["zs3net", "reimplemented by the JoEm authors"]
+    for title, variant, published in (
+        ("V->S", Variant("visual_to_semantic", "visual_to_semantic"), None),
+        ("S->V: L_center", centre, numbers["two_stage", "center"]),
+        ("S->V: L_bar + L_sc", Variant("two_stage", "two_stage"), numbers["two_stage", "bar+sc"]),
+        ("ZS3Net", Variant("zs3net", "zs3net"), own),
+        (
+            "ZS3Net on JoEm's encoder",
+            Variant("zs3net_joem", "zs3net_joem"),
+            numbers["zs3net", "on JoEm's visual encoder"],
+        ),
+        ("JoEm", Variant("joem", "joem"), joem),
+    ):
+        yield Row(title, variant, methods.get(variant.method).rule, published)
+
+
+def _as_published(row: Mapping[str, Any]) -> PublishedScores:
+    return PublishedScores(row["seen"], row["unseen"], row["hiou"])

@@ -1,0 +1,209 @@
+"""Training and scoring what a table needs and is not there yet."""
+
+import shutil
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from joem import calibration, data, engine, methods
+from joem.compare.rows import Row, Variant, rows
+from joem.engine import Interrupted, Model, Problem
+from joem.engine.files import read_json, write_json
+from joem.errors import BadUsage, JoemError
+from joem.recipe import DecisionSettings, Recipe
+
+RULES = ("nn", "cs", "ac")
+SCORES = ("miou_seen", "miou_unseen", "hiou")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What was found: for every row the results of its seeds, in the form of result.json."""
+
+    table: str
+    recipe: Recipe
+    problem: Problem
+    rows: tuple[Row, ...]
+    results: Mapping[str, tuple[Mapping[str, Any], ...]]
+
+    def scores(self, row: Row, rule: str | None = None) -> list[dict[str, float | None]]:
+        """Seen, unseen and hIoU of a row, one entry per seed; empty if the rule was not run."""
+        rules = [result["rules"].get(rule or row.rule) for result in self.results[row.variant.name]]
+        return [{name: found[name] for name in SCORES} for found in rules if found is not None]
+
+    def add_class_seconds(self, row: Row) -> float | None:
+        """How long it takes a row's method to take one more class; None where a word is not enough."""
+        seconds: float | None = self.results[row.variant.name][0].get("add_class_seconds")
+        return seconds
+
+    def to_dict(self) -> dict[str, Any]:
+        """A form that JSON can hold."""
+        rows = [
+            {
+                "row": row.title,
+                "method": row.variant.method,
+                "rule": row.rule,
+                **{name: summary([found[name] for found in self.scores(row)]) for name in SCORES},
+                "published": None
+                if row.published is None
+                else dict(zip(SCORES, (row.published.seen, row.published.unseen, row.published.hiou), strict=True)),
+                "add_class_seconds": self.add_class_seconds(row),
+                "runs": [dict(result) for result in self.results[row.variant.name]],
+            }
+            for row in self.rows
+        ]
+        return {"table": self.table, "recipe": self.recipe.to_dict(), "rows": rows}
+
+
+def run(
+    recipe: Recipe,
+    out: Path,
+    table: str = "methods",
+    names: Sequence[str] | None = None,
+    seeds: int = 3,
+    folds: int = 1,
+    progress: bool = True,
+) -> Comparison:
+    """Train and score what a table needs, and is not in `out` yet.
+
+    Args:
+        recipe: the data, the words, the encoders and the training that all methods share.
+        out: folder; every run has its own in it, `VARIANT/seed-N`, with its model and result.json.
+        table: one of `TABLES`.
+        names: the methods of the table "methods", all if None.
+        seeds: how many runs per row, with the seeds 0, 1, ...
+        folds: on how many folds of held-out seen classes sigma and gamma are chosen, once per method with the first
+            seed; 0 takes the recipe's own.
+        progress: show progress.
+    """
+    if seeds < 1:
+        raise BadUsage(f"A comparison needs at least one seed, got {seeds}.")
+    wanted = rows(table, recipe, names)
+    runs = _Runs(recipe, out, folds, progress)
+    variants = {row.variant.name: row.variant for row in wanted}
+    results: dict[str, tuple[Mapping[str, Any], ...]] = {}
+    failures = []
+    for name, variant in variants.items():
+        rules = RULES if table == "methods" else tuple({row.rule for row in wanted if row.variant.name == name})
+        try:
+            results[name] = tuple(runs.result(variant, seed, rules) for seed in range(seeds))
+        except Interrupted:
+            raise
+        except JoemError as error:
+            failures.append(f"{name}: {error}")
+    if failures:
+        raise JoemError(
+            f"{len(failures)} of {len(variants)} could not be run; the others are in {out} and will not be run "
+            "again:\n  " + "\n  ".join(failures)
+        )
+    return Comparison(table, recipe, runs.problem(False), wanted, results)
+
+
+@dataclass
+class _Runs:
+    """The runs of a comparison: each is trained once, whatever happens in between."""
+
+    base: Recipe
+    out: Path
+    folds: int
+    progress: bool
+    _problems: dict[bool, Problem] = field(default_factory=dict)
+
+    def problem(self, every_mask: bool) -> Problem:
+        """The data, opened once; the supervised bound's training pictures may show every class."""
+        if every_mask not in self._problems:
+            problem = engine.open_problem(self.base.data, every_mask)
+            if self.base.data.kind == "scenes":
+                problem = replace(problem, train=data.Remembered(problem.train), val=data.Remembered(problem.val))
+            self._problems[every_mask] = problem
+        return self._problems[every_mask]
+
+    def result(self, variant: Variant, seed: int, rules: Sequence[str]) -> Mapping[str, Any]:
+        """The result of one run, with everything that is missing done first."""
+        every_mask = methods.get(variant.method).sees_every_mask
+        rules = ("nn",) if every_mask else rules
+        folder = self.out / variant.name / f"seed-{seed}"
+        recipe, file = variant.recipe(self.base, seed), folder / "result.json"
+        result: dict[str, Any] = read_json(file) if file.exists() else {"rules": {}}
+        if result.get("recipe", recipe.to_dict()) != recipe.to_dict():
+            raise BadUsage(f"{folder} holds a run of another recipe: give another --out, or remove the folder.")
+        problem = self.problem(every_mask)
+        if "recipe" not in result:
+            result |= self._train(recipe, folder, problem)
+            write_json(file, result)
+        missing = [rule for rule in rules if rule not in result["rules"]]
+        add_class = seed == 0 and "add_class_seconds" not in result and not every_mask
+        if missing or add_class:
+            model = Model.load(folder / "model")
+            result["rules"] |= self._evaluate(model, problem, self._decisions(variant, missing))
+            if add_class:
+                result["add_class_seconds"] = seconds_to_add_a_class(model, problem, self.progress)
+            write_json(file, result)
+        return result
+
+    def _train(self, recipe: Recipe, folder: Path, problem: Problem) -> dict[str, Any]:
+        checkpoints = folder / "checkpoints"
+        resume = any(checkpoints.glob("step-*"))
+        started = time.monotonic()
+        engine.train(recipe, folder, problem=problem, resume=resume, progress=self.progress)
+        shutil.rmtree(checkpoints)
+        # A resumed run does not know how long its first part took.
+        seconds = None if resume else time.monotonic() - started
+        return {"recipe": recipe.to_dict(), "train_seconds": seconds, "unseen": list(problem.vocabulary.unseen)}
+
+    def _decisions(self, variant: Variant, rules: Sequence[str]) -> list[DecisionSettings]:
+        settings = self.base.decision
+        if self.folds and set(rules) - {"nn"}:
+            sigma, gamma = self._choice(variant)
+            settings = replace(settings, sigma=sigma, gamma=gamma)
+        return [replace(settings, rule=rule) for rule in rules]
+
+    def _choice(self, variant: Variant) -> tuple[float, float]:
+        """The sigma and gamma of a variant, chosen once on held-out seen classes."""
+        file = self.out / variant.name / "choice.json"
+        if not file.exists():
+            recipe = variant.recipe(self.base, 0)
+            found = calibration.cross_validate(recipe, self.problem(False), used=self.folds, progress=self.progress)
+            write_json(file, found.to_dict())
+        choice = read_json(file)
+        return choice["sigma"], choice["gamma"]
+
+    def _evaluate(self, model: Model, problem: Problem, decisions: list[DecisionSettings]) -> dict[str, Any]:
+        if not decisions:
+            return {}
+        found = engine.evaluate(model, problem, decisions, self.progress)
+        return {evaluation.decision.rule: evaluation.to_dict() for evaluation in found}
+
+
+def seconds_to_add_a_class(model: Model, problem: Problem, progress: bool = True) -> float:
+    """How long it takes until a model can segment one more class.
+
+    Which class is no matter for the time, so its word vector is the mean of the vocabulary's: no source of words has
+    to know another name.
+    """
+    name, vector = "one more class", model.vectors.mean(dim=0)
+    started = time.monotonic()
+    if model.method.new_class_stages:
+        engine.add_class(model, name, problem, vector, progress)
+    else:
+        with torch.no_grad():
+            model.method.prototypes(torch.cat([model.vectors, vector[None]]), (*model.vocabulary.names, name))
+    return time.monotonic() - started
+
+
+def summary(values: Sequence[float | None]) -> dict[str, float | None]:
+    """Mean and sample deviation over seeds, in percent; None where there is nothing to say.
+
+    >>> summary([1.0, 3.0])
+    {'mean': 2.0, 'deviation': 1.4142135623730951}
+    """
+    known = [value for value in values if value is not None]
+    return {
+        "mean": statistics.fmean(known) if known else None,
+        "deviation": statistics.stdev(known) if len(known) > 1 else None,
+    }

@@ -1,0 +1,189 @@
+"""Tables of a comparison for people (HTML, Markdown), papers (LaTeX) and programs (CSV, JSON)."""
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from joem import methods
+from joem.compare.rows import Row
+from joem.compare.runs import RULES, SCORES, Comparison, summary
+from joem.engine.files import write_json, write_text
+from joem.report import Page
+
+Table = tuple[list[str], list[list[str]]]
+
+_CAPTIONS = {
+    "scores": "Mean and deviation over the seeds, in percent. sigma and gamma were chosen on held-out seen classes; "
+    "the rule is the one the method's authors use.",
+    "rules": "hIoU of every method by every rule. Rules compare distances; docs/methods.md says what distance is where "
+    "a method has a classifier.",
+    "classes": "IoU of every class, the mean over the seeds. Classes with a star are unseen.",
+}
+
+
+def scale(comparison: Comparison) -> str:
+    """In what the runs differ from the published ones."""
+    recipe = comparison.recipe
+    return (
+        "Published numbers are of DeepLabV3+ with ResNet-101 (DeepLabV2 in the SPNet setting), crops of 312 pixels and "
+        "50 epochs (VOC) or 200 (Context) of batches of 32 on GPUs, with word2vec. These runs: "
+        f"{recipe.model.architecture} with {recipe.model.backbone}, crops of {recipe.data.crop} pixels, "
+        f"{recipe.train.epochs} epochs per stage of batches of {recipe.train.batch_size}, on "
+        f"{len(comparison.problem.train)} training pictures before the unseen ones are left out, words from "
+        f"{recipe.semantics.vectors}. Compare orders, not values."
+    )
+
+
+def score_table(comparison: Comparison) -> Table:
+    """Seen, unseen, hIoU (mean ± deviation over seeds), the published three, and the cost of adding a class."""
+    head = ["", "rule", "seen", "unseen", "hIoU", "paper: seen", "paper: unseen", "paper: hIoU", "adding a class"]
+    body = []
+    for row in comparison.rows:
+        published = row.published
+        body.append(
+            [
+                row.title,
+                row.rule.upper(),
+                *(_mean([found[name] for found in comparison.scores(row)]) for name in SCORES),
+                *(["-"] * 3 if published is None else _numbers(published.seen, published.unseen, published.hiou)),
+                _cost(row, comparison),
+            ]
+        )
+    return head, body
+
+
+def rule_table(comparison: Comparison) -> Table:
+    """The hIoU of every row by every rule that was run."""
+    rules = [rule for rule in RULES if any(comparison.scores(row, rule) for row in comparison.rows)]
+    body = [
+        [row.title, *(_mean([found["hiou"] for found in comparison.scores(row, rule)]) for rule in rules)]
+        for row in comparison.rows
+    ]
+    return ["hIoU", *(rule.upper() for rule in rules)], body
+
+
+def class_table(comparison: Comparison) -> Table:
+    """IoU of every class, the mean over seeds; unseen classes carry a star and come last."""
+    vocabulary = comparison.problem.vocabulary
+
+    def value(row: Row, name: str) -> str:
+        found = [result["rules"] for result in comparison.results[row.variant.name]]
+        return _mean([rules[row.rule]["per_class"][name] for rules in found], deviation=False)
+
+    names = [*vocabulary.seen, *vocabulary.unseen]
+    body = [
+        [name + (" *" if name in vocabulary.unseen else ""), *(value(row, name) for row in comparison.rows)]
+        for name in names
+    ]
+    return ["IoU", *(row.title for row in comparison.rows)], body
+
+
+def _cost(row: Row, comparison: Comparison) -> str:
+    seconds = comparison.add_class_seconds(row)
+    if seconds is None:
+        return "masks needed"
+    stages = methods.get(row.variant.method).new_class_stages
+    return f"{1000 * seconds:.1f} ms" if not stages else f"{seconds:.1f} s, trains {' and '.join(stages)}"
+
+
+def _mean(values: Sequence[float | None], deviation: bool = True) -> str:
+    found = summary(values)
+    if found["mean"] is None:
+        return "-"
+    spread = f" ± {found['deviation']:.1f}" if deviation and found["deviation"] is not None else ""
+    return f"{found['mean']:.1f}{spread}"
+
+
+def _numbers(*values: float) -> list[str]:
+    return [f"{value:.1f}" for value in values]
+
+
+def markdown(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
+    """A table in Markdown, its columns aligned so that it reads well as plain text too.
+
+    >>> print(markdown(["a", "b"], [["x", "10"]]))
+    | a |  b |
+    |---|---:|
+    | x | 10 |
+    """
+    widths = [max(len(cell) for cell in column) for column in zip(head, *body, strict=True)]
+
+    def line(cells: Sequence[str]) -> str:
+        first, *others = cells
+        padded = [first.ljust(widths[0]), *(c.rjust(w) for c, w in zip(others, widths[1:], strict=True))]
+        return "| " + " | ".join(padded) + " |"
+
+    rule = "|" + "-" * (widths[0] + 2) + "|" + "".join("-" * (width + 1) + ":|" for width in widths[1:])
+    return "\n".join([line(head), rule, *(line(cells) for cells in body)])
+
+
+def latex(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
+    r"""A table in LaTeX, for the package booktabs.
+
+    >>> print(latex(["a", "b"], [["L_ce", "1 ± 2"]]))
+    \begin{tabular}{lr}
+    \toprule
+    a & b \\
+    \midrule
+    L\_ce & 1 $\pm$ 2 \\
+    \bottomrule
+    \end{tabular}
+    """
+    special = {"&": r"\&", "%": r"\%", "_": r"\_", "±": r"$\pm$", "->": r"$\to$"}
+
+    def line(cells: Sequence[str]) -> str:
+        return " & ".join(_replaced(cell, special) for cell in cells) + r" \\"
+
+    lines = [rf"\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}", r"\toprule", line(head), r"\midrule"]
+    return "\n".join([*lines, *map(line, body), r"\bottomrule", r"\end{tabular}"])
+
+
+def _replaced(text: str, pairs: Mapping[str, str]) -> str:
+    for old, new in pairs.items():
+        text = text.replace(old, new)
+    return text
+
+
+def write(comparison: Comparison, out: Path, command: str) -> list[Path]:
+    """Write a comparison as HTML, Markdown, CSV, LaTeX and JSON; returns the files."""
+    stem = out / comparison.table
+    parts = {
+        "scores": score_table(comparison),
+        "rules": rule_table(comparison),
+        "classes": class_table(comparison),
+    }
+    title = f"{comparison.table} on {comparison.recipe.data.protocol or comparison.recipe.data.kind}"
+    page = Page(title, scale(comparison))
+    text = [f"# {title}", scale(comparison)]
+    for name, (head, body) in parts.items():
+        page.heading(name)
+        page.text(_CAPTIONS[name])
+        page.table(head, body)
+        text += [f"## {name}", _CAPTIONS[name], markdown(head, body)]
+    page.heading("command")
+    page.code(command)
+    text += ["## command", f"    {command}"]
+    files = {suffix: stem.with_suffix(suffix) for suffix in (".html", ".md", ".csv", ".tex", ".json")}
+    page.write(files[".html"])
+    write_text(files[".md"], "\n\n".join(text) + "\n")
+    write_text(files[".tex"], "\n\n".join(f"% {name}\n{latex(*table)}" for name, table in parts.items()) + "\n")
+    write_text(files[".csv"], _csv(comparison))
+    write_json(files[".json"], comparison.to_dict())
+    return list(files.values())
+
+
+def _csv(comparison: Comparison) -> str:
+    """One line per row and seed, with the IoU of every class."""
+    names = comparison.problem.vocabulary.names
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(["row", "method", "rule", "sigma", "gamma", "seed", *SCORES, "train_seconds", *names])
+    for row in comparison.rows:
+        for seed, result in enumerate(comparison.results[row.variant.name]):
+            found = result["rules"][row.rule]
+            start = [row.title, row.variant.method, row.rule, found["sigma"], found["gamma"], seed]
+            scores = [found[name] for name in SCORES]
+            per_class = [found["per_class"][name] for name in names]
+            writer.writerow([*start, *scores, result["train_seconds"], *per_class])
+    return text.getvalue()

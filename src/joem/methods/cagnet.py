@@ -1,0 +1,148 @@
+"""CaGNet: features made from words and a code of the surroundings, against a discriminator (Gu 2020)."""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from joem import losses
+from joem.losses_compared import (
+    discriminator_loss,
+    divergence_from_normal,
+    fooling_loss,
+    labels_at,
+    moment_matching,
+)
+from joem.methods.base import Objective, group
+from joem.methods.classifier import ClassifierMethod
+from joem.methods.generative import by_class
+from joem.recipe import MethodSettings, ModelSettings
+from joem.vocabulary import VOID, Vocabulary
+
+
+class CaGNet(ClassifierMethod):
+    """Everything is trained together on the seen classes; then the classifier alone, on real and made-up features.
+
+    The generator's terms never reach the visual encoder.
+    """
+
+    title: ClassVar[str] = "CaGNet"
+    stages: tuple[str, ...] = ("train", "finetune")
+    new_class_stages: tuple[str, ...] = ("finetune",)
+    uses_unseen_words: ClassVar[bool] = True
+    needs_maps = True
+    batches: Tensor
+
+    def __init__(self, model: ModelSettings, settings: MethodSettings, vocabulary: Vocabulary, vectors: Tensor) -> None:
+        super().__init__(model, settings, vocabulary, vectors)
+        channels, hidden = model.channels, settings.generator.hidden
+        self.context = ContextualModule(channels, settings.generator.noise)
+        self.generator = _two_layers(vectors.shape[1] + settings.generator.noise, hidden, channels)
+        self.discriminator = _two_layers(channels, hidden, 1)
+        self.register_buffer("batches", torch.zeros((), dtype=torch.int64))  # of finetuning, so far
+
+    def begin(self, stage: str) -> None:
+        """Finetuning starts with made-up features."""
+        super().begin(stage)
+        self.batches.zero_()
+
+    def forward(self, inputs: Tensor, labels: Tensor) -> Objective:
+        """All terms in the first stage; cross entropy of real or made-up features, by turns, in the second."""
+        if self.stage == "train":
+            return self._train(self.encoded(inputs), labels)
+        turn = int(self.batches) // self.settings.generator.alternate
+        self.batches += 1
+        return self._real(self.encoded(inputs), labels) if turn % 2 else self._made_up()
+
+    def make(self, classes: Sequence[int], count: int, labels: Tensor | None = None) -> Tensor:
+        """Features (count, len(classes), C) of some classes, from words and random codes."""
+        words = self.vectors[list(classes)].expand(count, -1, -1)
+        code = torch.randn(*words.shape[:2], self.settings.generator.noise, device=words.device)
+        made: Tensor = self.generator(torch.cat([words, code], dim=2))
+        return made
+
+    def _real(self, features: Tensor, labels: Tensor) -> Objective:
+        logits, seen = self.classifier(features), self.vocabulary.seen_indices
+        cross_entropy = losses.seen_cross_entropy(logits, labels, seen, variant=self.settings.variant)
+        return Objective({"ce": cross_entropy}, losses.labelled_fraction(labels, features.shape[-2:]) * len(labels))
+
+    def _made_up(self) -> Objective:
+        """Cross entropy of as many made-up features of every class, seen or not."""
+        count, samples = len(self.vocabulary), self.settings.generator.samples
+        truth = torch.arange(count, device=self.vectors.device).repeat(samples)
+        made = self.make(range(count), samples).detach().flatten(0, 1)
+        logits = self.classifier(made[:, :, None, None])[:, :, 0, 0]
+        return Objective({"ce": F.cross_entropy(logits, truth)}, torch.ones((), device=made.device))
+
+    def _train(self, features: Tensor, labels: Tensor) -> Objective:
+        """Cross entropy, content (MMD), adversarial and KL terms."""
+        settings, real = self.settings.generator, features.detach()
+        small = labels_at(labels, features.shape[2:])
+        labelled = small != VOID
+        mean, log_variance = (code.movedim(1, -1)[labelled] for code in self.context(real))
+        code = mean + (log_variance / 2).exp() * torch.randn_like(mean)
+        truth = small[labelled]
+        made = self.generator(torch.cat([self.vectors[truth], code], dim=1))
+        true = real.movedim(1, -1)[labelled]
+        terms, weight = self._real(features, labels)
+        if not len(truth):
+            nothing = 0 * (made.sum() + self.discriminator(true).sum())
+            return Objective(terms | dict.fromkeys(("content", "adversarial", "kl"), nothing), weight)
+        # One backward pass for both players: the generator meets a discriminator whose weights are constants.
+        constants = {name: value.detach() for name, value in self.discriminator.named_parameters()}
+        fooling = fooling_loss(functional_call(self.discriminator, constants, (made,)))
+        judging = discriminator_loss(self.discriminator(true), self.discriminator(made.detach()))
+        terms |= {
+            "content": self._content(true, made, truth),
+            "adversarial": settings.adversarial_weight * (fooling + judging),
+            "kl": settings.kl_weight * divergence_from_normal(mean, log_variance),
+        }
+        return Objective(terms, weight)
+
+    def _content(self, real: Tensor, made: Tensor, truth: Tensor) -> Tensor:
+        """sqrt(MMD²) between the real and made-up features of the same pixels, the mean over the classes."""
+        both = torch.cat([real, made], dim=1).T[None, :, None]
+        chosen = by_class(both, truth[None, None], self.settings.generator.samples).values()
+        pairs = [pixels.chunk(2, dim=1) for pixels in chosen]
+        return torch.stack([moment_matching(one, other) for one, other in pairs]).mean()
+
+    def parameter_groups(self, head_multiplier: float) -> dict[str, list[dict[str, Any]]]:
+        """Everything, then the classifier alone."""
+        if self.stage == "finetune":
+            return {"visual": group(self.classifier, scale=head_multiplier)}
+        return {
+            "visual": self.visual_groups(head_multiplier, self.classifier),
+            "generator": group(self.context, self.generator, self.discriminator),
+        }
+
+
+class ContextualModule(nn.Module):
+    """A Gaussian code of every pixel's surroundings: features (B,C,H,W) to mean and log variance (B,Z,H,W).
+
+    Three 3x3 convolutions one after the other, with dilations 1, 2 and 5, see larger and larger surroundings; a gate
+    weighs the three scales at every pixel.
+    """
+
+    def __init__(self, channels: int, size: int) -> None:
+        super().__init__()
+        self.scales = nn.ModuleList(nn.Conv2d(channels, channels, 3, padding=d, dilation=d) for d in (1, 2, 5))
+        self.gate = nn.Conv2d(3 * channels, 3, 1)
+        self.code = nn.Conv2d(3 * channels, 2 * size, 1)
+
+    def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and log variance of the code."""
+        maps = []
+        for convolution in self.scales:
+            features = F.leaky_relu(convolution(features), 0.2)
+            maps.append(features)
+        gates = self.gate(torch.cat(maps, dim=1)).softmax(dim=1).chunk(3, dim=1)
+        gated = torch.cat([gate * one for gate, one in zip(gates, maps, strict=True)], dim=1)
+        mean, log_variance = self.code(gated).chunk(2, dim=1)
+        return mean, log_variance
+
+
+def _two_layers(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(inputs, hidden), nn.LeakyReLU(0.2), nn.Linear(hidden, outputs))

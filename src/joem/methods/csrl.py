@@ -1,0 +1,77 @@
+"""CSRL-style: a generator over the graph of all classes that keeps the relations of their words (after Li 2020).
+
+There is no public code; docs/methods.md lists what was chosen here.
+"""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from joem import losses
+from joem.losses_compared import pairwise_relations
+from joem.methods.generative import GenerativeMethod, with_noise
+from joem.recipe import GeneratorSettings, MethodSettings, ModelSettings
+from joem.vocabulary import Vocabulary
+
+
+class CSRL(GenerativeMethod):
+    """Point-wise (real against made up), pair-wise and list-wise (words against made up) terms.
+
+    The graph and the relations span seen and unseen classes: a new class means a new generator.
+    """
+
+    title: ClassVar[str] = "CSRL-style"
+    new_class_stages: tuple[str, ...] = ("generate", "classify")
+
+    def __init__(self, model: ModelSettings, settings: MethodSettings, vocabulary: Vocabulary, vectors: Tensor) -> None:
+        super().__init__(model, settings, vocabulary, vectors)
+        inputs = vectors.shape[1] + settings.generator.noise
+        self.generator = _ClassGraph(settings.generator, inputs, model.channels)
+
+    def make(self, classes: Sequence[int], count: int, labels: Tensor) -> Tensor:
+        """Features (count, len(classes), C) of nodes of the class graph."""
+        nodes = with_noise(self.vectors.expand(count, -1, -1), self.settings.generator.noise)
+        made: Tensor = self.generator(nodes, relations(self.vectors, self.settings.tau_s))
+        return made[:, list(classes)]
+
+    def generator_terms(self, features: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        """The moment matching of seen classes, and the relations of the mean features of all classes."""
+        settings, count = self.settings, len(self.vocabulary)
+        means = self.make(range(count), settings.generator.samples, labels).mean(dim=0)
+        divergence = losses.semantic_consistency(self.vectors, means, settings.tau_s, settings.tau_mu)
+        return {
+            "point": super().generator_terms(features, labels)["mmd"],
+            "pair": settings.generator.pair_weight * pairwise_relations(self.vectors, means),
+            "list": settings.generator.list_weight * divergence / count,
+        }
+
+
+class _ClassGraph(nn.Module):
+    """A node's own input and the mean of its neighbours', then the rest of ZS3Net's generator."""
+
+    def __init__(self, settings: GeneratorSettings, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.own = nn.Linear(inputs, settings.hidden)
+        self.neighbours = nn.Linear(inputs, settings.hidden, bias=False)
+        self.dropout = nn.Dropout(0.5)
+        self.last = nn.Linear(settings.hidden, outputs)
+
+    def forward(self, nodes: Tensor, edges: Tensor) -> Tensor:
+        hidden = F.leaky_relu(self.own(nodes) + self.neighbours(edges @ nodes), 0.2)
+        result: Tensor = self.last(self.dropout(hidden))
+        return result
+
+
+def relations(vectors: Tensor, tau: float) -> Tensor:
+    """Edges of the class graph (K,K), softmax_j(-tau d(s_i, s_j)) over the other classes j.
+
+    >>> relations(torch.tensor([[0.0], [0.0], [9.0]]), 1.0)[0].round(decimals=2)
+    tensor([0., 1., 0.])
+    """
+    if len(vectors) < 2:
+        return torch.zeros(len(vectors), len(vectors), device=vectors.device)
+    distances = torch.cdist(vectors, vectors).fill_diagonal_(torch.inf)
+    return (-tau * distances).softmax(dim=1)

@@ -1,0 +1,103 @@
+"""Systems that make features of unseen classes up from their words, to train an ordinary classifier with them."""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from joem import losses
+from joem.losses_compared import labels_at, moment_matching, weighted_cross_entropy
+from joem.methods.base import Objective, group
+from joem.methods.classifier import ClassifierMethod
+from joem.recipe import GeneratorSettings
+from joem.vocabulary import VOID
+
+
+class GenerativeMethod(ClassifierMethod):
+    """Three stages: a segmentation network on the seen classes, a generator of its features, a new classifier.
+
+    A subclass has a `generator` and says how it makes features (`make`) and what it learns by (`generator_terms`).
+    """
+
+    stages: tuple[str, ...] = ("segment", "generate", "classify")
+    new_class_stages: tuple[str, ...] = ("classify",)
+    uses_unseen_words: ClassVar[bool] = True
+    generator: nn.Module
+
+    @abstractmethod
+    def make(self, classes: Sequence[int], count: int, labels: Tensor) -> Tensor:
+        """Features (count, len(classes), C) of some classes; `labels` (B,H,W) is a batch that may give context."""
+
+    def forward(self, inputs: Tensor, labels: Tensor) -> Objective:
+        """Cross entropy, the generator's terms, or weighted cross entropy of real and made-up features."""
+        features = self.encoded(inputs)
+        if self.stage == "segment":
+            return self.segment(features, labels)
+        if self.stage == "generate":
+            terms = self.generator_terms(features, labels_at(labels, features.shape[2:]))
+            return Objective(terms, torch.ones((), device=features.device))
+        return self.classify(features, labels_at(labels, features.shape[2:]))
+
+    def segment(self, features: Tensor, labels: Tensor) -> Objective:
+        """Cross entropy over the seen classes."""
+        logits, seen = self.classifier(features), self.vocabulary.seen_indices
+        cross_entropy = losses.seen_cross_entropy(logits, labels, seen, variant=self.settings.variant)
+        weight = losses.labelled_fraction(labels, features.shape[-2:]) * len(labels)
+        return Objective({"ce": cross_entropy}, weight)
+
+    def generator_terms(self, features: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        """sqrt(MMD²) between real and made-up features, the mean over the classes of the batch."""
+        real = by_class(features, labels, self.settings.generator.samples)
+        made = self.make(list(real), self.settings.generator.samples, labels)
+        parts = [moment_matching(one, made[:, place]) for place, one in enumerate(real.values())]
+        return {"mmd": torch.stack(parts).mean() if parts else 0 * made.sum()}
+
+    def classify(self, features: Tensor, labels: Tensor) -> Objective:
+        """Cross entropy over all classes of real pixels of seen and made-up ones of unseen classes."""
+        settings, unseen = self.settings.generator, self.vocabulary.unseen_indices
+        labelled = labels != VOID
+        made = self.make(unseen, settings.samples, labels).detach().flatten(0, 1)
+        samples = torch.cat([features.movedim(1, -1)[labelled], made])
+        truth = torch.cat([labels[labelled], torch.tensor(unseen, device=labels.device).repeat(settings.samples)])
+        weights = torch.ones(len(self.vocabulary), device=features.device)
+        weights[list(unseen)] = settings.unseen_weight
+        logits = self.classifier(samples[:, :, None, None])[:, :, 0, 0]
+        return Objective({"ce": weighted_cross_entropy(logits, truth, weights)}, weights[truth].sum())
+
+    def parameter_groups(self, head_multiplier: float) -> dict[str, list[dict[str, Any]]]:
+        """The segmentation network, the generator, the classifier: one per stage."""
+        if self.stage == "segment":
+            return {"visual": self.visual_groups(head_multiplier, self.classifier)}
+        if self.stage == "generate":
+            return {"generator": group(self.generator)}
+        return {"visual": group(self.classifier, scale=head_multiplier)}
+
+
+def by_class(features: Tensor, labels: Tensor, most: int) -> dict[int, Tensor]:
+    """Features (B,C,H,W) by the label (B,H,W) of their pixel, at most so many per class, drawn at random.
+
+    >>> found = by_class(torch.zeros(1, 3, 2, 2), torch.tensor([[[0, 2], [2, 255]]]), most=5)
+    >>> {label: tuple(rows.shape) for label, rows in found.items()}
+    {0: (1, 3), 2: (2, 3)}
+    """
+    rows, flat = features.movedim(1, -1).flatten(0, 2), labels.flatten()
+    found = {}
+    for label in torch.unique(flat[flat != VOID]).tolist():
+        places = (flat == label).nonzero().flatten()
+        chosen = torch.randperm(len(places), device=places.device)[:most]
+        found[label] = rows[places[chosen]]
+    return found
+
+
+def with_noise(words: Tensor, size: int) -> Tensor:
+    """Word vectors (...,D) with uniform noise appended, (...,D+size)."""
+    return torch.cat([words, torch.rand(*words.shape[:-1], size, device=words.device)], dim=-1)
+
+
+def hidden_and_output(settings: GeneratorSettings, inputs: int, outputs: int) -> nn.Sequential:
+    """ZS3Net's generator: linear, LeakyReLU .2, dropout .5, linear."""
+    return nn.Sequential(
+        nn.Linear(inputs, settings.hidden), nn.LeakyReLU(0.2), nn.Dropout(0.5), nn.Linear(settings.hidden, outputs)
+    )

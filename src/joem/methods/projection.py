@@ -1,0 +1,30 @@
+"""Systems that carry visual features into the space of the word vectors, where these are the prototypes."""
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from joem.methods.base import Method
+from joem.recipe import MethodSettings, ModelSettings
+from joem.vocabulary import Vocabulary
+
+
+class ProjectionMethod(Method):
+    """A visual encoder and a linear map from its C channels to the D of the word vectors."""
+
+    def __init__(self, model: ModelSettings, settings: MethodSettings, vocabulary: Vocabulary, vectors: Tensor) -> None:
+        super().__init__(model, settings, vocabulary, vectors)
+        self.projection = nn.Conv2d(model.channels, vectors.shape[1], 1)
+
+    def encoded(self, inputs: Tensor) -> Tensor:
+        """Visual features v (B,C,H,W), before the projection."""
+        return super().features(inputs)
+
+    def features(self, inputs: Tensor) -> Tensor:
+        """Projected features (B,D,H,W)."""
+        projected: Tensor = self.projection(self.encoded(inputs))
+        return projected
+
+    def parameter_groups(self, head_multiplier: float) -> dict[str, list[dict[str, Any]]]:
+        """Everything but the fixed word vectors is the visual side."""
+        return {"visual": self.visual_groups(head_multiplier, self.projection)}

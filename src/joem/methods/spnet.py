@@ -1,0 +1,50 @@
+"""SPNet: logits are products of projected features with fixed unit word vectors (Xian 2019)."""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from joem import losses
+from joem.losses_compared import attenuated_cross_entropy
+from joem.methods.base import Objective
+from joem.methods.projection import ProjectionMethod
+from joem.recipe import MethodSettings, ModelSettings
+from joem.vocabulary import Vocabulary
+
+
+class SPNet(ProjectionMethod):
+    """Softmax over products with the word vectors of the seen classes; at test time, of any classes.
+
+    With `settings.uncertainty`, every pixel also predicts a variance that attenuates its loss (Hu 2020).
+    """
+
+    title: ClassVar[str] = "SPNet"
+    rule: ClassVar[str] = "cs"
+
+    def __init__(self, model: ModelSettings, settings: MethodSettings, vocabulary: Vocabulary, vectors: Tensor) -> None:
+        super().__init__(model, settings, vocabulary, vectors)
+        self.log_variance = nn.Conv2d(model.channels, 1, 1) if settings.uncertainty else None
+
+    def forward(self, inputs: Tensor, labels: Tensor) -> Objective:
+        """Cross entropy over the seen classes."""
+        encoded = self.encoded(inputs)
+        units = F.normalize(self.vectors, dim=1)
+        logits = F.conv2d(self.projection(encoded), units[:, :, None, None])
+        seen = self.vocabulary.seen_indices
+        if self.log_variance is None:
+            loss = losses.seen_cross_entropy(logits, labels, seen, variant=self.settings.variant)
+        else:
+            loss = attenuated_cross_entropy(logits, labels, seen, self.log_variance(encoded)[:, 0])
+        weight = losses.labelled_fraction(labels, encoded.shape[-2:]) * len(labels)
+        return Objective({"ce": loss}, weight)
+
+    def prototypes(self, vectors: Tensor, names: Sequence[str]) -> Tensor:
+        """Word vectors of unit length: the nearest one is then the one with the largest product."""
+        return F.normalize(vectors, dim=1)
+
+    def parameter_groups(self, head_multiplier: float) -> dict[str, list[dict[str, Any]]]:
+        """Everything but the fixed word vectors is the visual side."""
+        more = [self.projection] if self.log_variance is None else [self.projection, self.log_variance]
+        return {"visual": self.visual_groups(head_multiplier, *more)}

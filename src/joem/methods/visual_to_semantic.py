@@ -1,0 +1,45 @@
+"""V->S: JoEm without a semantic encoder, features regress the word vectors themselves (JoEm's analysis)."""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from torch import Tensor, nn
+
+from joem import losses
+from joem.methods.base import Objective
+from joem.methods.projection import ProjectionMethod
+from joem.recipe import MethodSettings, ModelSettings
+from joem.vocabulary import Vocabulary
+
+
+class VisualToSemantic(ProjectionMethod):
+    """Features projected onto fixed word vectors by L_ce + L_bar; the paper saw everything become background."""
+
+    title: ClassVar[str] = "V->S"
+    rule: ClassVar[str] = "ac"
+
+    def __init__(self, model: ModelSettings, settings: MethodSettings, vocabulary: Vocabulary, vectors: Tensor) -> None:
+        super().__init__(model, settings, vocabulary, vectors)
+        self.needs_maps = settings.r > 1
+        self.classifier = nn.Conv2d(model.channels, len(vocabulary), 1)
+
+    def forward(self, inputs: Tensor, labels: Tensor) -> Objective:
+        """L_ce on the visual features and L_bar between their projection and the word vectors."""
+        encoded, settings = self.encoded(inputs), self.settings
+        seen = self.vocabulary.seen_indices
+        terms = {
+            "ce": losses.seen_cross_entropy(self.classifier(encoded), labels, seen, variant=settings.variant),
+            "bar": losses.boundary_aware_regression(
+                self.projection(encoded), labels, self.vectors, nn.Identity(), r=settings.r, variant=settings.variant
+            ),
+        }
+        weight = losses.labelled_fraction(labels, encoded.shape[-2:]) * len(labels)
+        return Objective(terms, weight)
+
+    def prototypes(self, vectors: Tensor, names: Sequence[str]) -> Tensor:
+        """The word vectors as they are."""
+        return vectors
+
+    def parameter_groups(self, head_multiplier: float) -> dict[str, list[dict[str, Any]]]:
+        """Everything but the fixed word vectors is the visual side."""
+        return {"visual": self.visual_groups(head_multiplier, self.projection, self.classifier)}

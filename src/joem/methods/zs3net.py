@@ -1,0 +1,105 @@
+"""ZS3Net: a moment matching generator of features, and a classifier on real and made-up ones (Bucher 2019)."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from joem.methods.base import Objective
+from joem.methods.generative import GenerativeMethod, hidden_and_output, with_noise
+from joem.recipe import GeneratorSettings, MethodSettings, ModelSettings
+from joem.vocabulary import VOID, Vocabulary
+
+
+class ZS3Net(GenerativeMethod):
+    """Options: the graph of touching classes as the generator's context, and self-training on void pixels."""
+
+    title: ClassVar[str] = "ZS3Net"
+
+    def __init__(self, model: ModelSettings, settings: MethodSettings, vocabulary: Vocabulary, vectors: Tensor) -> None:
+        super().__init__(model, settings, vocabulary, vectors)
+        wishes, inputs = settings.generator, vectors.shape[1] + settings.generator.noise
+        self.generator: nn.Module
+        if wishes.graph_context:
+            self.generator = _GraphConvolutions(wishes, inputs, model.channels)
+        else:
+            self.generator = hidden_and_output(wishes, inputs, model.channels)
+        if wishes.self_training > 0:
+            self.stages = (*self.stages, "self_train")
+            self.new_class_stages = (*self.new_class_stages, "self_train")
+        # The graph needs neighbours, self-training the void pixels.
+        self.needs_maps = self.needs_maps or wishes.graph_context or wishes.self_training > 0
+
+    def make(self, classes: Sequence[int], count: int, labels: Tensor) -> Tensor:
+        """Features (count, len(classes), C) from words and noise."""
+        if self.settings.generator.graph_context:
+            parts = [self._make_in_context(label, count, labels) for label in classes]
+            return torch.stack(parts, dim=1) if parts else labels.new_zeros(count, 0, self.classifier.in_channels)
+        words = self.vectors[list(classes)].expand(count, -1, -1)
+        made: Tensor = self.generator(with_noise(words, self.settings.generator.noise))
+        return made
+
+    def _make_in_context(self, label: int, count: int, labels: Tensor) -> Tensor:
+        """Features (count, C) of a class as a node of a picture's graph; an unseen one takes a random node's place."""
+        showing = (labels == label).flatten(1).any(dim=1).nonzero().flatten()
+        places = showing if len(showing) else (labels != VOID).flatten(1).any(dim=1).nonzero().flatten()
+        if not len(places):  # nothing is labelled anywhere: a node on its own
+            nodes, adjacency = torch.tensor([label], device=labels.device), torch.ones(1, 1, device=labels.device)
+        else:
+            nodes, adjacency = touching(labels[places[torch.randint(len(places), ())]])
+        at = (nodes == label).nonzero().flatten()
+        place = int(at[0]) if len(at) else int(torch.randint(len(nodes), ()))
+        nodes[place] = label
+        words = self.vectors[nodes].expand(count, -1, -1)
+        made: Tensor = self.generator(with_noise(words, self.settings.generator.noise), adjacency)
+        return made[:, place]
+
+    def classify(self, features: Tensor, labels: Tensor) -> Objective:
+        """As every generative method; in self-training, confident void pixels count with their predicted label."""
+        if self.stage == "self_train":
+            labels = self._pseudo_labels(features, labels)
+        return super().classify(features, labels)
+
+    @torch.no_grad()
+    def _pseudo_labels(self, features: Tensor, labels: Tensor) -> Tensor:
+        """Labels (B,H,W) where the share of void pixels most confidently unseen have their predicted class."""
+        confidence, predicted = self.classifier(features).softmax(dim=1).max(dim=1)
+        unseen = torch.isin(predicted, torch.tensor(self.vocabulary.unseen_indices, device=labels.device))
+        candidates = unseen & (labels == VOID)
+        if not candidates.any():
+            return labels
+        threshold = confidence[candidates].quantile(1 - self.settings.generator.self_training)
+        return torch.where(candidates & (confidence >= threshold), predicted, labels)
+
+
+class _GraphConvolutions(nn.Module):
+    """Two graph convolutions around the generator's activation and dropout: x (...,N,in), adjacency (N,N)."""
+
+    def __init__(self, settings: GeneratorSettings, inputs: int, outputs: int) -> None:
+        super().__init__()
+        layers = hidden_and_output(settings, inputs, outputs)
+        self.first, self.last = layers[:-1], layers[-1]
+
+    def forward(self, nodes: Tensor, adjacency: Tensor) -> Tensor:
+        result: Tensor = self.last(adjacency @ self.first(adjacency @ nodes))
+        return result
+
+
+def touching(labels: Tensor) -> tuple[Tensor, Tensor]:
+    """The classes of one picture (H,W) and which of them touch: (N,) labels and (N,N) rows that sum to one.
+
+    Every class touches itself; void touches nothing.
+
+    >>> touching(torch.tensor([[0, 0, 2], [0, 0, 5]]))
+    (tensor([0, 2, 5]), tensor([[0.3333, 0.3333, 0.3333],
+            [0.3333, 0.3333, 0.3333],
+            [0.3333, 0.3333, 0.3333]]))
+    """
+    nodes = torch.unique(labels[labels != VOID])
+    adjacency = torch.eye(len(nodes), device=labels.device)
+    for one, other in ((labels[1:], labels[:-1]), (labels[:, 1:], labels[:, :-1])):
+        both = (one != VOID) & (other != VOID)
+        a, b = torch.searchsorted(nodes, one[both]), torch.searchsorted(nodes, other[both])
+        adjacency[a, b] = adjacency[b, a] = 1.0
+    return nodes, adjacency / adjacency.sum(dim=1, keepdim=True)

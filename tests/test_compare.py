@@ -1,0 +1,278 @@
+"""The comparison actually run, on tiny scenes."""
+
+import csv
+import json
+from copy import deepcopy
+from dataclasses import replace
+
+import pytest
+import torch
+import yaml
+
+from joem import cli, compare, engine, methods, protocols
+from joem.compare import quality, runs
+from joem.compare.runs import summary
+from joem.engine import Interrupted
+from joem.errors import BadUsage, JoemError
+
+
+@pytest.fixture
+def recipe(tiny):
+    tiny.data = replace(tiny.data, train_count=24, val_count=2, crop=32, size=32)
+    tiny.train = replace(tiny.train, batch_size=8, epochs=1, save_every=1)
+    generator = replace(tiny.method.generator, samples=8, noise=4, hidden=8)
+    tiny.method = replace(tiny.method, generator=generator)
+    return tiny
+
+
+@pytest.fixture
+def trainings(monkeypatch):
+    """The methods that were trained, one entry per training."""
+    found = []
+    original = engine.train
+
+    def train(settings, *args, **options):
+        found.append(settings.method.name)
+        return original(settings, *args, **options)
+
+    monkeypatch.setattr(engine, "train", train)
+    return found
+
+
+def compared(recipe, out, *names, **options):
+    return compare.run(recipe, out, names=names, **{"seeds": 1, "folds": 0, "progress": False, **options})
+
+
+def test_every_method_runs_in_one_comparison_and_is_written(recipe, tmp_path):
+    recipe.data.protocol = None
+    found = compare.run(recipe, tmp_path, seeds=1, folds=0, progress=False)
+    assert [row.variant.method for row in found.rows] == list(methods.METHODS)
+    files = compare.write(found, tmp_path, "joem compare")
+    assert {path.suffix for path in files} == {".html", ".md", ".csv", ".tex", ".json"}
+    assert all(path.stat().st_size > 200 for path in files)
+    lines = {line["row"]: line for line in csv.DictReader((tmp_path / "methods.csv").open())}
+    assert len(lines) == len(methods.METHODS)
+    saved = {row["row"]: row for row in json.loads((tmp_path / "methods.json").read_text())["rows"]}
+    for row in found.rows:
+        rules = found.results[row.variant.name][0]["rules"]
+        assert set(rules) == ({"nn"} if row.variant.method == "supervised" else {"nn", "cs", "ac"})
+        assert (
+            float(lines[row.title]["miou_seen"])
+            == saved[row.title]["miou_seen"]["mean"]
+            == rules[row.rule]["miou_seen"]
+        )
+        assert row.title in (tmp_path / "methods.md").read_text()
+    head, body = compare.score_table(found)
+    costs = dict(zip((cells[0] for cells in body), (cells[-1] for cells in body), strict=True))
+    assert head[-1] == "adding a class"
+    for name in ("JoEm", "SPNet", "DeViSE"):
+        assert costs[name].endswith(" ms")
+    assert costs["ZS3Net"].endswith("s, trains classify")
+    assert costs["CSRL-style"].endswith("s, trains generate and classify")
+    assert costs["supervised (sees every mask)"] == "masks needed"
+
+
+def test_what_is_done_is_not_done_again(recipe, tmp_path, trainings):
+    first = compared(recipe, tmp_path, "joem", seeds=2)
+    assert trainings == ["joem", "joem"]
+    again = compared(recipe, tmp_path, "joem", seeds=2)
+    assert trainings == ["joem", "joem"]
+    assert again.to_dict() == first.to_dict()
+    compared(recipe, tmp_path, "joem", "spnet", seeds=3)
+    assert trainings == ["joem", "joem", "joem", "spnet", "spnet", "spnet"]
+    assert sorted(path.name for path in (tmp_path / "joem").iterdir()) == ["seed-0", "seed-1", "seed-2"]
+
+
+def test_an_interrupted_comparison_goes_on_where_it_was(recipe, tmp_path, monkeypatch):
+    from joem.engine import training
+
+    whole = compared(recipe, tmp_path / "whole", "two_stage")
+    original = training._Run.train_step
+
+    def train_step(run, *batch):
+        run.stop = run.step == 3
+        return original(run, *batch)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(training._Run, "train_step", train_step)
+        with pytest.raises(Interrupted):
+            compared(recipe, tmp_path / "parts", "two_stage")
+    assert not (tmp_path / "parts/two_stage/seed-0/result.json").exists()
+    parts = compared(recipe, tmp_path / "parts", "two_stage")
+    assert (
+        parts.results["two_stage"][0]["rules"]["nn"]["per_class"]
+        == (whole.results["two_stage"][0]["rules"]["nn"]["per_class"])
+    )
+    assert parts.results["two_stage"][0]["train_seconds"] is None
+    weights = [engine.Model.load(tmp_path / name / "two_stage/seed-0") for name in ("whole", "parts")]
+    for one, other in zip(*(model.method.state_dict().values() for model in weights), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_another_recipe_in_the_same_folder_is_refused(recipe, tmp_path):
+    compared(recipe, tmp_path, "devise")
+    other = deepcopy(recipe)
+    other.train.batch_size = 4
+    with pytest.raises(JoemError, match="holds a run of another recipe: give another --out"):
+        compared(other, tmp_path, "devise")
+
+
+def test_one_failure_does_not_stop_the_others(recipe, tmp_path, monkeypatch):
+    original = engine.train
+
+    def train(settings, *args, **options):
+        if settings.method.name == "spnet":
+            raise JoemError("out of luck")
+        return original(settings, *args, **options)
+
+    monkeypatch.setattr(engine, "train", train)
+    with pytest.raises(JoemError, match=r"(?s)1 of 2 could not be run.*spnet: out of luck"):
+        compared(recipe, tmp_path, "spnet", "devise")
+    assert (tmp_path / "devise/seed-0/result.json").exists()
+
+
+def test_parameters_are_chosen_once_per_method_on_held_out_seen_classes(recipe, tmp_path, monkeypatch):
+    asked = []
+
+    class Choice:
+        def to_dict(self):
+            return {"sigma": 0.61, "gamma": 0.4}
+
+    def cross_validate(settings, problem, used, progress):
+        asked.append((settings.method.name, settings.train.seed, used))
+        return Choice()
+
+    monkeypatch.setattr(runs.calibration, "cross_validate", cross_validate)
+    found = compared(recipe, tmp_path, "joem", "supervised", seeds=2, folds=3)
+    assert asked == [("joem", 0, 3)]
+    for result in found.results["joem"]:
+        assert (result["rules"]["ac"]["sigma"], result["rules"]["cs"]["gamma"]) == (0.61, 0.4)
+
+
+def test_the_ablation_has_the_papers_rows_and_shares_runs(recipe, tmp_path, trainings):
+    found = compare.run(recipe, tmp_path, "ablation", seeds=1, folds=0, progress=False)
+    assert [row.title for row in found.rows] == [
+        "L_ce + L_center, NN",
+        "L_ce + L_bar, NN",
+        "L_ce + L_center + L_sc, NN",
+        "L_ce + L_bar + L_sc, NN",
+        "L_ce + L_bar + L_sc, CS",
+        "L_ce + L_bar + L_sc, AC",
+    ]
+    assert len(trainings) == 4
+    settings = {name: result[0]["recipe"]["method"] for name, result in found.results.items()}
+    assert (settings["joem-center"]["r"], settings["joem-center"]["sc_weight"]) == (1, 0.0)
+    assert (settings["joem-bar"]["r"], settings["joem-bar"]["sc_weight"]) == (recipe.method.r, 0.0)
+    assert (settings["joem-center-sc"]["r"], settings["joem-center-sc"]["sc_weight"]) == (1, recipe.method.sc_weight)
+    published = protocols.published_tables()["ablation"]["rows"]
+    assert [row.published.hiou for row in found.rows] == [row["hiou"] for row in published]
+    # the table of methods then trains only what is new, and evaluates what rules are missing
+    compared(recipe, tmp_path, "joem")
+    assert len(trainings) == 4
+
+
+def test_the_embedding_space_table_has_the_papers_rows(recipe, tmp_path):
+    found = compare.rows("embedding-space", recipe)
+    numbers = {row.title: row.published and row.published.hiou for row in found}
+    assert numbers == {
+        "V->S": None,
+        "S->V: L_center": 31.2,
+        "S->V: L_bar + L_sc": 41.5,
+        "ZS3Net": 40.6,
+        "ZS3Net on JoEm's encoder": 43.4,
+        "JoEm": 44.6,
+    }
+    assert found[1].variant.recipe(recipe, 0).method.r == 1
+
+
+def test_published_numbers_stand_beside_ours(recipe):
+    recipe.data.protocol = "voc-zs3-4"
+    found = {row.variant.name: row.published for row in compare.rows("methods", recipe)}
+    assert found["spnet"].hiou == 32.9
+    assert found["supervised"] is None
+
+
+def test_wrong_wishes_are_named(recipe, tmp_path):
+    with pytest.raises(BadUsage, match=r"Unknown table 'ablations'.*Did you mean 'ablation'"):
+        compare.rows("ablations", recipe)
+    with pytest.raises(BadUsage, match="Unknown method 'spnt'"):
+        compare.rows("methods", recipe, ["spnt"])
+    with pytest.raises(BadUsage, match="ablation has rows of its own"):
+        compare.rows("ablation", recipe, ["joem"])
+    with pytest.raises(BadUsage, match="at least one seed, got 0"):
+        compare.run(recipe, tmp_path, seeds=0)
+
+
+def test_the_command_line_prints_and_writes(recipe, tmp_path, capsys):
+    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(recipe.to_dict()))
+    words = ["compare", "--protocol", str(tmp_path / "tiny.yaml"), "--methods", "joem, devise", "--seeds", "1"]
+    words += ["--folds", "0", "--out", str(tmp_path / "out"), "--train.epochs", "2"]
+    assert cli.main(words) == 0
+    printed = capsys.readouterr().out
+    assert "| JoEm " in printed
+    assert "Compare orders, not values" in printed
+    assert "2 epochs per stage" in printed
+    assert "--train.epochs 2" in (tmp_path / "out/methods.md").read_text()
+    assert cli.main([*words, "--json"]) == 0
+    assert [row["method"] for row in json.loads(capsys.readouterr().out)["rows"]] == ["joem", "devise"]
+    words[-1:] = ["1", "--table", "generators", "--data.train_count", "80", "--json"]
+    words[words.index("joem, devise")] = "zs3net"
+    assert cli.main(words) == 0
+    assert json.loads(capsys.readouterr().out)["zs3net"][0]["gaussian"] > 0
+    assert cli.main(["compare", "--protocol", "nowhere", "--out", str(tmp_path)]) == 2
+    assert "Unknown recipe 'nowhere'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["zs3net", "cagnet", "csrl", "zs3net_joem"])
+def test_generators_are_measured_against_gaussians(recipe, tmp_path, name):
+    recipe.data.train_count = 80
+    found = compare.generators(recipe, tmp_path, [name], progress=False)
+    (rows,) = found.values()
+    vocabulary = engine.open_problem(recipe.data).vocabulary
+    assert rows
+    assert {row.name for row in rows} <= set(vocabulary.seen)
+    for row in rows:
+        assert min(row.real, row.generator, row.gaussian, row.seen_gaussian) > 0
+    head, body = compare.quality_table(found)
+    assert len(head) == len(body[0])
+    assert compare.generators(recipe, tmp_path, [name], progress=False) == found
+
+
+def test_a_perfect_generator_is_as_good_as_other_real_features(recipe, tmp_path, monkeypatch):
+    """Features of a class that are far from Gaussian: a generator that makes them beats the Gaussian."""
+    recipe.method.name = "zs3net"
+    recipe.data.train_count = 80
+    problem = engine.open_problem(recipe.data)
+    model = engine.Model.create(recipe, problem.vocabulary)
+    fold = replace(problem, val=problem.train)  # held out here: what the vocabulary calls unseen, swapped below
+    seen = problem.vocabulary.seen
+    fold = replace(fold, vocabulary=problem.vocabulary.with_unseen(seen[1:4]))
+
+    def two_points(count):
+        return torch.where(torch.rand(count, 1) < 0.5, -4.0, 4.0).expand(count, 8)
+
+    real = {label: two_points(100) for label in range(len(problem.vocabulary))}
+    monkeypatch.setattr(quality, "_real_features", lambda method, fold: (real, (4, 4)))
+    monkeypatch.setattr(type(model.method), "make", lambda self, classes, count, labels: two_points(count)[:, None])
+    rows = quality.held_out_quality(model, fold)
+    assert len(rows) == 3
+    for row in rows:
+        assert row.generator < row.gaussian
+        assert row.generator < row.seen_gaussian
+
+
+def test_methods_without_a_generator_are_refused(recipe, tmp_path):
+    with pytest.raises(BadUsage, match="Unknown method with a generator 'joem'"):
+        compare.generators(recipe, tmp_path, ["joem"])
+
+
+def test_summary_of_nothing_and_of_one():
+    assert summary([]) == {"mean": None, "deviation": None}
+    assert summary([3.0, None]) == {"mean": 3.0, "deviation": None}
+
+
+def test_latex_escapes_and_markdown_aligns():
+    head, body = ["method", "hIoU"], [["S->V: L_bar", "1.0 ± 0.1"], ["a & b", "12%"]]
+    assert r"S$\to$V: L\_bar & 1.0 $\pm$ 0.1 \\" in compare.latex(head, body)
+    assert r"a \& b & 12\% \\" in compare.latex(head, body)
+    assert len({len(line) for line in compare.markdown(head, body).splitlines()}) == 1
