@@ -28,10 +28,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from joem.errors import BadUsage, JoemError, choose
+from joem.losses import Classes, class_mask
 
 BUDGET = 24 << 20
 """Bytes of working memory to stay near; one row of the image and what it is interpolated from always fit."""
 
+_SEEN_BY_GLIBC = 31 << 20  # just below the largest block that glibc adapts to
 _WORKERS = 8  # threads at most: more would wait for Python
 _BLOCK = 1024  # classes scored together
 _GROUPS = 32  # groups in which the classes of a large block are searched
@@ -90,9 +92,7 @@ def distances(features: Tensor, prototypes: Tensor, size: Sequence[int] | None =
 
 
 @torch.no_grad()
-def rank(
-    features: Tensor, prototypes: Tensor, unseen: Tensor | Sequence[int], size: Sequence[int] | None = None
-) -> Ranking:
+def rank(features: Tensor, prototypes: Tensor, unseen: Classes, size: Sequence[int] | None = None) -> Ranking:
     """The nearest seen class, the second seen distance and the nearest unseen class of every pixel.
 
     Args:
@@ -106,7 +106,7 @@ def rank(
     [2, 2.0, 3.0, 1, 1.0]
     """
     problem = _Problem(features, prototypes, size)
-    is_unseen = _unseen_mask(unseen, len(prototypes))
+    is_unseen = class_mask(unseen, len(prototypes))
     seen_blocks, unseen_blocks = (problem.blocks(mask.nonzero().squeeze(1)) for mask in (~is_unseen, is_unseen))
     shape = (len(features), *problem.size)
     dtypes = (torch.long, problem.dtype, problem.dtype, torch.long, problem.dtype)
@@ -153,7 +153,7 @@ def nearest(features: Tensor, prototypes: Tensor, size: Sequence[int] | None = N
 def calibrated_stacking(
     features: Tensor,
     prototypes: Tensor,
-    unseen: Tensor | Sequence[int],
+    unseen: Classes,
     gamma: float,
     size: Sequence[int] | None = None,
 ) -> Tensor:
@@ -176,7 +176,7 @@ def calibrated_stacking(
 def apollonius(
     features: Tensor,
     prototypes: Tensor,
-    unseen: Tensor | Sequence[int],
+    unseen: Classes,
     sigma: float,
     size: Sequence[int] | None = None,
     *,
@@ -336,8 +336,10 @@ class _Problem:
         """
         # glibc gives freed memory back to the system, which must then clear it again, until it has seen a block of
         # this size come and go: a quarter of the time with many classes.
-        torch.empty(BUDGET, dtype=torch.uint8, device="cpu")
-        rows = self._rows_per_band()
+        torch.empty(_SEEN_BY_GLIBC, dtype=torch.uint8, device="cpu")
+        threads = torch.get_num_threads()
+        workers = min(threads, _WORKERS) if self._features.device.type == "cpu" else 1
+        rows = self._rows_per_band(workers)
         starts = itertools.product(range(len(self._features)), range(0, self.size[0], rows))
         places = [(image, slice(start, min(start + rows, self.size[0]))) for image, start in starts]
 
@@ -345,9 +347,7 @@ class _Problem:
         def run(place: tuple[int, slice]) -> None:
             work(self._band(*place))
 
-        threads = torch.get_num_threads()
-        workers = min(threads, len(places), _WORKERS) if self._features.device.type == "cpu" else 1
-        if workers == 1:
+        if min(workers, len(places)) == 1:
             for place in places:
                 run(place)
             return
@@ -357,12 +357,16 @@ class _Problem:
         finally:
             torch.set_num_threads(threads)  # for threads to come: a worker's setting is the default for new ones
 
-    def _rows_per_band(self) -> int:
+    def _rows_per_band(self, workers: int) -> int:
+        """As many as the budget allows, or fewer so that all workers get the same share of an image."""
         _, channels, height, width = self._features.shape
         classes = len(self._prototypes)
         # Numbers held per row: some for each pixel, and the features and scores below it in two copies.
         numbers = 32 * self.size[1] + 2 * width * (channels + min(classes, _BLOCK)) * height / self.size[0]
-        return int(BUDGET / self.dtype.itemsize / numbers) or 1
+        bands = math.ceil(self.size[0] * numbers * self.dtype.itemsize / BUDGET)
+        if bands > 1:
+            bands = math.ceil(bands / workers) * workers
+        return math.ceil(self.size[0] / bands)
 
     def _band(self, image: int, rows: slice) -> _Band:
         low, step = (part[rows] for part in self._vertical)
@@ -499,21 +503,3 @@ def _checked_size(size: Sequence[int]) -> tuple[int, int]:
     if height < 1 or width < 1:
         raise BadUsage(f"size must be two positive integers, the image's (height, width), got {size}.")
     return height, width
-
-
-def _unseen_mask(unseen: Tensor | Sequence[int], classes: int) -> Tensor:
-    try:
-        given = torch.as_tensor(unseen if isinstance(unseen, Tensor) else list(unseen)).cpu()
-    except (TypeError, ValueError, RuntimeError):
-        given = torch.empty(1)  # neither indices nor booleans
-    mask = torch.zeros(classes, dtype=torch.bool)
-    if given.numel() == 0:
-        return mask
-    if given.dtype == torch.bool and given.shape == mask.shape:
-        return given
-    if given.dim() != 1 or given.is_floating_point() or given.dtype == torch.bool:
-        raise BadUsage(f"unseen must be a list of class indices or one boolean per class ({classes}), got {unseen}.")
-    if given.min() < 0 or given.max() >= classes:
-        raise BadUsage(f"unseen must hold class indices from 0 to {classes - 1}, got {given.tolist()}.")
-    mask[given.long()] = True
-    return mask

@@ -214,16 +214,23 @@ def class_mask(classes: Classes, count: int) -> Tensor:
     >>> class_mask([0, 2], 3)
     tensor([ True, False,  True])
     """
-    given = torch.as_tensor(classes).cpu()
-    if given.dtype == torch.bool:
-        if given.shape != (count,):
-            raise BadUsage(f"Expected one boolean per class, {count}, got {given.numel()}.")
-        return given
+    try:
+        given = torch.as_tensor(classes if isinstance(classes, Tensor) else list(classes)).cpu()
+    except (TypeError, ValueError, RuntimeError):
+        given = torch.empty(1)  # neither indices nor booleans
     mask = torch.zeros(count, dtype=torch.bool)
+    if given.numel() == 0:
+        return mask
+    if given.dim() != 1 or given.is_floating_point():
+        raise BadUsage(f"Expected a list of class indices or one boolean per class, {count}, got {classes}.")
+    if given.dtype == torch.bool:
+        if len(given) != count:
+            raise BadUsage(f"Expected one boolean per class, {count}, got {len(given)}.")
+        return given
     for index in given.tolist():
         if index not in range(count):
             raise BadUsage(f"Class {index} does not exist: class indices go from 0 to {count - 1}.")
-        mask[int(index)] = True
+        mask[index] = True
     return mask
 
 
