@@ -135,7 +135,7 @@ def _train(words: Sequence[str]) -> None:
 
     out = wish.out or Path("runs") / Path(wish.recipe).stem
     engine.train(_recipe(wish, parser), out, resume=wish.resume)
-    print(f"Trained. Model: {out / 'model'}   metrics: {out / 'metrics.csv'}")
+    print(f"Trained. Model: {out / 'model'}   metrics: {out / 'metrics*.csv'}")
 
 
 def _evaluate(words: Sequence[str]) -> None:
