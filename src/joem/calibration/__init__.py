@@ -1,0 +1,29 @@
+"""Seen bias made visible and corrected: one-pass sweeps, and parameters chosen by holding out seen classes."""
+
+from joem.calibration.curves import (
+    PAPER_GAMMAS,
+    PAPER_SIGMAS,
+    PARAMETER,
+    SIGMAS,
+    Curve,
+    Sweep,
+    gamma_grid,
+    sweep,
+    to_csv,
+)
+from joem.calibration.tuning import Choice, cross_validate, fold_problems
+
+__all__ = [
+    "PAPER_GAMMAS",
+    "PAPER_SIGMAS",
+    "PARAMETER",
+    "SIGMAS",
+    "Choice",
+    "Curve",
+    "Sweep",
+    "cross_validate",
+    "fold_problems",
+    "gamma_grid",
+    "sweep",
+    "to_csv",
+]
