@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 import torch.distributed
 from torch import Tensor
@@ -227,8 +228,8 @@ class _Tally:
             counts = torch.bincount(numbers, minlength=self.cells)
             found = counts.nonzero().flatten()
             self.merge(found, counts[found])
-        else:
-            self.merge(*torch.unique(numbers, return_counts=True))
+        else:  # numpy sorts integers several times faster than torch
+            self.merge(*map(torch.from_numpy, np.unique(numbers.cpu().numpy(), return_counts=True)))
 
     def merge(self, numbers: Tensor, counts: Tensor) -> None:
         """Add counts of distinct numbers."""
