@@ -18,6 +18,8 @@ usage: joem COMMAND [options]      joem COMMAND --help teaches each one
   train       train a recipe on the classes you have masks for
   evaluate    score a trained model: seen, unseen, hIoU, per class
   predict     segment your own pictures with your own words
+  sweep       the whole seen-unseen trade-off of every rule from one pass
+  report      one HTML file that shows a run: scores, curves, classes, pictures
   data        look at a dataset, write the generated one to disk, list protocols and recipes
 
 Start here:   joem quickstart
@@ -227,6 +229,92 @@ def _predict(words: Sequence[str]) -> None:
         raise JoemError(f"{len(failed)} of {len(wish.images)} pictures failed:\n  " + "\n  ".join(failed))
 
 
+def _sweep(words: Sequence[str]) -> None:
+    parser = _parser(
+        "sweep",
+        "RUN [options]",
+        "The scores of every gamma (cs) and every sigma (ac, ratio) from one pass over the evaluation pictures, with "
+        "curves as CSV, JSON and PNG. The best values found here are hindsight: choose with joem tune.",
+        "joem sweep runs/scenes --sigmas 1,0.9,0.8,0.7",
+    )
+    parser.add_argument("run", type=Path, help="a model, a checkpoint or the folder of a run")
+    parser.add_argument("--root", default=None, help="where the data are, if not where the recipe says")
+    parser.add_argument("--rules", default="cs,ac,ratio", help="which rules, separated by commas")
+    parser.add_argument("--gammas", default=None, help="values of cs; from 0 to where all is unseen if not given")
+    parser.add_argument("--sigmas", default=None, help="values of ac and ratio; 1 to 0.02 if not given")
+    parser.add_argument("--out", type=Path, default=None, help="folder for the curves; RUN/sweep if not given")
+    parser.add_argument("--json", action="store_true", help="print the curves as JSON")
+    wish = _parse(parser, words)
+    from joem import calibration, engine
+    from joem.report import curves as curve_files
+
+    calibration.join_processes()
+    model = engine.Model.load(wish.run)
+    gammas, sigmas = _numbers("--gammas", wish.gammas), _numbers("--sigmas", wish.sigmas)
+    curves = calibration.sweep(
+        model,
+        _problem_of(model, wish.root),
+        [rule.strip() for rule in wish.rules.split(",")],
+        gammas=sorted({0.0, *gammas}) if gammas else None,
+        sigmas=sorted({1.0, *sigmas}, reverse=True) if sigmas else calibration.SIGMAS,
+    )
+    out = wish.out or wish.run / "sweep"
+    if not curve_files.save(curves, model.recipe.decision, out):
+        return
+    if wish.json:
+        print(json.dumps([curve.to_dict() for curve in curves.values()], indent=2))
+        return
+    first = next(iter(curves.values()))
+    rows = [("nn", first.points()[0])]
+    for rule, curve in curves.items():
+        rows.append((f"{rule}, {curve.parameter} {curve.values[curve.best]:.3g}", curve.points()[curve.best]))
+    _table("best with hindsight", ("miou_seen", "miou_unseen", "hiou"), rows)
+    print("\n" + "   ".join(f"area under {rule}: {curve.area:.1f}" for rule, curve in curves.items()))
+    print(f"Curves: {out}/curves.csv, curves.json and *.png")
+
+
+def _report(words: Sequence[str]) -> None:
+    parser = _parser(
+        "report",
+        "RUN [options]",
+        "Write one self-contained HTML file with scores, curves, confusions, classes, best and worst pictures, the "
+        "embedding space, recipe and provenance.",
+        "joem report runs/scenes",
+    )
+    parser.add_argument("run", type=Path, help="a model, a checkpoint or the folder of a run")
+    parser.add_argument("--root", default=None, help="where the data are, if not where the recipe says")
+    parser.add_argument("--out", type=Path, default=None, help="the file; RUN/report.html if not given")
+    parser.add_argument("--figures", type=Path, default=None, help="also write the embedding space as PNG files here")
+    parser.add_argument("--json", action="store_true", help="print the scores as JSON")
+    wish = _parse(parser, words)
+    from joem import engine, figures
+    from joem.report import run
+
+    model = engine.Model.load(wish.run)
+    problem = _problem_of(model, wish.root)
+    out = wish.out or wish.run / "report.html"
+    found = run.write(model, problem, wish.run, out)
+    if wish.figures is not None:
+        figures.save(model, problem, wish.figures)
+    print(json.dumps(found.own.to_dict(), indent=2) if wish.json else f"{found.own.scores}\nReport: {out}")
+
+
+def _problem_of(model: Any, root: str | None) -> Any:
+    """The data a model was made for, wherever they are now."""
+    from dataclasses import replace
+
+    from joem import engine
+
+    return engine.open_problem(replace(model.recipe.data, root=root or model.recipe.data.root))
+
+
+def _numbers(option: str, text: str | None) -> list[float]:
+    try:
+        return [float(word) for word in text.split(",")] if text else []
+    except ValueError:
+        raise BadUsage(f"{option} takes numbers separated by commas, got {text!r}.") from None
+
+
 def _data(words: Sequence[str]) -> None:
     parser = _parser(
         "data",
@@ -288,6 +376,8 @@ _COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
     "train": _train,
     "evaluate": _evaluate,
     "predict": _predict,
+    "sweep": _sweep,
+    "report": _report,
     "data": _data,
 }
 

@@ -8,6 +8,7 @@ from joem.calibration.curves import (
     Curve,
     Sweep,
     gamma_grid,
+    join_processes,
     sweep,
     to_csv,
 )
@@ -24,6 +25,7 @@ __all__ = [
     "cross_validate",
     "fold_problems",
     "gamma_grid",
+    "join_processes",
     "sweep",
     "to_csv",
 ]

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -306,6 +307,12 @@ def to_csv(curves: Iterable[Curve]) -> str:
             value = point.pop(curve.parameter)
             writer.writerow({"rule": curve.rule, "parameter": curve.parameter, "value": value, **point})
     return text.getvalue()
+
+
+def join_processes() -> None:
+    """Let the processes that torchrun started find each other; alone, do nothing."""
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1 and not torch.distributed.is_initialized():
+        torch.distributed.init_process_group("gloo")
 
 
 def _processes() -> int:
