@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 CAPTIONS = {
     "space": "Prototypes (stars) and features (dots) of seen and of unseen classes, on the two main axes of both. "
     "Small grey stars: the prototypes of the other kind.",
-    "relations": "Relations r between word vectors and r^ between prototypes of the seen classes: the semantic "
+    "relations": "Relations r between word vectors and r̂ between prototypes of the seen classes: the semantic "
     "consistency loss makes the second follow the first. Without the diagonal, each row scaled to its largest.",
     "apollonius": "Pixels whose nearest seen and nearest unseen class are these two, at their true distances from both "
     "prototypes. Pixels inside the Apollonius circle stay with the seen class; the dashed line is nearest neighbour.",
@@ -65,9 +65,8 @@ def space(model: Model, features: Tensor, labels: Tensor) -> "list[Figure]":
     chosen = _some_of_each(labels, _PER_CLASS)
     features, labels = features[chosen], labels[chosen]
     stacked = torch.cat([prototypes, features])
-    centre = stacked.mean(0)
-    _, _, axes_of_most = torch.pca_lowrank(stacked - centre, q=2, center=False)
-    stars, dots = ((points - centre) @ axes_of_most for points in (prototypes, features))
+    centre, main = _main_axes(stacked, 2)
+    stars, dots = ((points - centre) @ main for points in (prototypes, features))
     figures = []
     for kind, own in (("seen", vocabulary.seen_indices), ("unseen", vocabulary.unseen_indices)):
         figure, axes = plots.new_axes("first axis", "second axis", size=(6.4, 5.2))
@@ -92,7 +91,7 @@ def relations(model: Model) -> "list[Figure]":
     names = [model.vocabulary.names[label] for label in seen]
     spaces = (
         (f"r: word vectors, τ = {settings.tau_s:g}", losses.relations(model.vectors[seen], settings.tau_s)),
-        (f"r^: prototypes, τ = {settings.tau_mu:g}", losses.relations(model.prototypes().cpu()[seen], settings.tau_mu)),
+        (f"r̂: prototypes, τ = {settings.tau_mu:g}", losses.relations(model.prototypes().cpu()[seen], settings.tau_mu)),
     )
     figures = []
     for title, matrix in spaces:
@@ -157,7 +156,9 @@ def _apollonius(
         circle = f"Apollonius circle, d₁ / d₂ = {ratio:.2f}"
         axes.plot(centre + radius * angle.cos(), radius * angle.sin(), color="#009e73", linewidth=2, label=circle)
     axes.set(xlim=(left - 0.08 * span, right + 0.08 * span), ylim=(-0.04 * top, top), aspect="equal")
-    axes.legend(frameon=False, fontsize="small", loc="upper left", bbox_to_anchor=(0, -0.16), ncols=2)
+    axes.legend(
+        frameon=False, fontsize="small", labelcolor=plots.INK, loc="upper left", bbox_to_anchor=(0, -0.16), ncols=2
+    )
     return figure
 
 
@@ -170,8 +171,7 @@ def boundary(model: Model, problem: Problem) -> "list[Figure]":
     size = features.shape[2:]
     sharp = virtual_prototypes(sample.labels, table, size, r=1)
     smooth = virtual_prototypes(sample.labels, table, size, r=model.recipe.method.r)
-    centre = table.mean(0)
-    _, _, main = torch.pca_lowrank(table - centre, q=3, center=False)
+    centre, main = _main_axes(table, 3)
     maps = [(map_.movedim(0, -1) - centre) @ main for map_ in (sharp, features[0], smooth)]
     low, high = (torch.quantile(maps[0].flatten(0, 1), q, dim=0) for q in (0.0, 1.0))
     titles = ("prototypes by the mask", "features", f"virtual prototypes, r = {model.recipe.method.r}")
@@ -234,6 +234,13 @@ def _some_of_each(labels: Tensor, most: int) -> Tensor:
         places = (labels == label).nonzero().flatten()
         parts.append(places[:: max(1, len(places) // most)][:most])
     return torch.cat(parts)
+
+
+def _main_axes(points: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The centre (C,) of points (N,C) and the axes (C,count) along which they vary most."""
+    centre = points.mean(0)
+    offsets = points - centre
+    return centre, torch.linalg.eigh(offsets.T @ offsets).eigenvectors[:, -count:].flip(1)
 
 
 def _beside_axis(features: Tensor, start: Tensor, end: Tensor) -> Tensor:

@@ -35,8 +35,8 @@ tr.best td { font-weight: 650; background: var(--soft); }
   print-color-adjust: exact; }
 .bars { width: 12rem; text-align: left; }
 figure { margin: 1rem 0; } figure img { max-width: 100%; height: auto; border-radius: .4rem; background: #fff; }
-.plots { display: flex; flex-wrap: wrap; gap: 1rem; }
-.plots svg { flex: 1 1 19rem; width: 100%; max-width: 44rem; height: auto; }
+.plots { display: grid; gap: 1rem; align-items: start; }
+.plots svg { width: 100%; max-width: 44rem; height: auto; }
 svg text { font-family: system-ui, sans-serif; }
 figcaption { font-size: .9rem; opacity: .8; }
 .numbers { display: flex; flex-wrap: wrap; gap: .8rem; margin: 1rem 0; }
@@ -44,7 +44,7 @@ figcaption { font-size: .9rem; opacity: .8; }
 .numbers b { display: block; font-size: 1.6rem; line-height: 1.2; color: var(--accent); }
 pre { background: var(--soft); padding: .8rem; border-radius: .4rem; overflow-x: auto; font-size: .85rem; }
 details summary { cursor: pointer; color: var(--accent); }
-@media (max-width: 40rem) { th, td { padding: .3rem .5rem; } .bars { width: 6rem; } body { font-size: 15px; } }
+@media (max-width: 40rem) { th, td { padding: .3rem .4rem; white-space: normal; } .bars { width: 6rem; } body { font-size: 15px; } }
 @media print { :root { --ink: #000; --paper: #fff; --line: #bbb; --soft: #f4f4f4; --accent: #0072b2; }
   body { max-width: none; } h2 { break-after: avoid; } figure, table { break-inside: avoid; } }
 """
@@ -103,10 +103,12 @@ class Page:
 
     def plots(self, figures: Iterable["Figure"], caption: str) -> None:
         """Figures side by side, below each other where there is no room; their ink follows the page's."""
+        figures, label = list(figures), html.escape(caption)
         drawn = "".join(_svg(figure, f"{len(self._parts)}-{place}") for place, figure in enumerate(figures))
-        label = html.escape(caption)
+        width = 3.6 * figures[0].get_figwidth()  # rem: narrower, its text would be hard to read
+        columns = f"grid-template-columns: repeat(auto-fit, minmax(min({width:.0f}rem, 100%), 1fr))"
         self._parts.append(
-            f'<figure><div class="plots" role="img" aria-label="{label}">{drawn}</div>'
+            f'<figure><div class="plots" style="{columns}" role="img" aria-label="{label}">{drawn}</div>'
             f"<figcaption>{label}</figcaption></figure>"
         )
 

@@ -47,16 +47,21 @@ def trade_off(curves: "Mapping[str, Curve]", chosen: Mapping[str, float]) -> "Fi
     nearest = next(iter(curves.values())).scores[0]
     axes.axvline(nearest.miou_seen, color=INK, linestyle=(0, (4, 3)), linewidth=1)
     axes.plot(nearest.miou_seen, nearest.miou_unseen, "*", color=INK, markersize=12, label=TITLES["nn"])
-    axes.legend(frameon=False, fontsize="small")
+    axes.legend(frameon=False, fontsize="small", labelcolor=INK)
     return figure
 
 
 def errors(curves: "Mapping[str, Curve]", chosen: Mapping[str, float]) -> "Figure":
     """FN_{S->U} over TP_U of every rule, the paper's figure 5 (right); lower is better."""
+    from matplotlib.ticker import EngFormatter
+
     figure, axes = new_axes("TP$_U$: pixels of unseen classes that are right", "FN$_{S→U}$: seen taken for unseen")
     for rule, curve in curves.items():
         _line(axes, curve, curve.true_unseen, curve.seen_as_unseen, chosen, TITLES[rule])
-    axes.legend(frameon=False, fontsize="small")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(EngFormatter(sep=""))
+    axes.locator_params(axis="x", nbins=6)
+    axes.legend(frameon=False, fontsize="small", labelcolor=INK)
     return figure
 
 
@@ -72,7 +77,7 @@ def by_value(curve: "Curve", chosen: float | None = None) -> "Figure":
     if curve.parameter == "sigma":
         axes.invert_xaxis()  # the correction grows to the right, as for gamma
     axes.set_ylim(0, None)
-    axes.legend(frameon=False, fontsize="small")
+    axes.legend(frameon=False, fontsize="small", labelcolor=INK)
     return figure
 
 
@@ -84,6 +89,8 @@ def confusion(counts: Tensor, vocabulary: Vocabulary) -> "Figure":
     image = axes.imshow(shares.numpy(), cmap="cividis", vmin=0, vmax=100, interpolation="nearest")
     bar = figure.colorbar(image, ax=axes, label="percent of the true class", shrink=0.7)
     bar.outline.set_edgecolor(INK)
+    bar.ax.yaxis.label.set_color(INK)
+    bar.ax.tick_params(colors=INK)
     if len(vocabulary) <= MOST_NAMES:
         names = [starred(name, vocabulary) for name in vocabulary.names]
         axes.set_xticks(range(len(names)), names, rotation=90, fontsize="x-small")
@@ -99,7 +106,7 @@ def losses(columns: Mapping[str, Sequence[float]]) -> "Figure":
     for place, name in enumerate(terms):
         axes.plot(columns["step"], columns[name], color=colours[place % len(colours)], label=name, linewidth=1.3)
     axes.set_yscale("log")
-    axes.legend(frameon=False, fontsize="small")
+    axes.legend(frameon=False, fontsize="small", labelcolor=INK)
     return figure
 
 

@@ -195,7 +195,10 @@ def _classes(page: Page, problem: Problem, found: RunFindings) -> None:
     page.plots([plots.confusion(own.confusion, vocabulary)], "Each row adds up to 100 % of the pixels of a class.")
     page.table(
         ["true class", "taken for", "% of its pixels"],
-        [[true, taken, f"{share:.1f}"] for true, taken, share in own.worst_confusions(8)],
+        [
+            [plots.starred(true, vocabulary), plots.starred(taken, vocabulary), f"{share:.1f}"]
+            for true, taken, share in own.worst_confusions(8)
+        ],
     )
 
 
