@@ -11,7 +11,7 @@ from joem.vocabulary import VOID
 
 @pytest.fixture
 def trained(tiny, tmp_path):
-    tiny.train.epochs = 1
+    tiny.train.epochs, tiny.data.val_count = 1, 6
     engine.train(tiny, tmp_path / "run", progress=False)
     return tmp_path / "run"
 

@@ -44,7 +44,8 @@ figcaption { font-size: .9rem; opacity: .8; }
 .numbers b { display: block; font-size: 1.6rem; line-height: 1.2; color: var(--accent); }
 pre { background: var(--soft); padding: .8rem; border-radius: .4rem; overflow-x: auto; font-size: .85rem; }
 details summary { cursor: pointer; color: var(--accent); }
-@media (max-width: 40rem) { th, td { padding: .3rem .4rem; white-space: normal; } .bars { width: 6rem; } body { font-size: 15px; } }
+@media (max-width: 40rem) { th, td { padding: .3rem .4rem; white-space: normal; }
+  .bars { width: 6rem; } body { font-size: 15px; } }
 @media print { :root { --ink: #000; --paper: #fff; --line: #bbb; --soft: #f4f4f4; --accent: #0072b2; }
   body { max-width: none; } h2 { break-after: avoid; } figure, table { break-inside: avoid; } }
 """
