@@ -18,6 +18,7 @@ usage: joem COMMAND [options]      joem COMMAND --help teaches each one
   train       train a recipe on the classes you have masks for
   evaluate    score a trained model: seen, unseen, hIoU, per class
   predict     segment your own pictures with your own words
+  tune        choose lambda, sigma and gamma on seen classes held out as if unseen
   sweep       the whole seen-unseen trade-off of every rule from one pass
   report      one HTML file that shows a run: scores, curves, classes, pictures
   data        look at a dataset, write the generated one to disk, list protocols and recipes
@@ -229,6 +230,46 @@ def _predict(words: Sequence[str]) -> None:
         raise JoemError(f"{len(failed)} of {len(wish.images)} pictures failed:\n  " + "\n  ".join(failed))
 
 
+def _tune(words: Sequence[str]) -> None:
+    parser = _parser(
+        "tune",
+        "RECIPE [--out DIR] [--SETTING VALUE ...]",
+        "Choose lambda, sigma and gamma by training with some seen classes held out as if unseen; no unseen class and "
+        "no evaluation picture takes part. The same command goes on where it stopped; started several times, on one "
+        "machine or many that share the folder or --storage, it shares the work. Writes DIR/recipe.yaml for joem train "
+        "and DIR/tuned.json, which says why.",
+        "joem tune scenes --folds 3 --lambdas 0.01,0.1,1 --out runs/tuned",
+    )
+    parser.add_argument("--out", type=Path, default=None, help="folder of the results; runs/RECIPE-tuned if not given")
+    parser.add_argument("--lambdas", default=None, help="values to try; the paper's 0.001 to 10 if not given")
+    parser.add_argument("--folds", type=int, default=None, help="parts the seen classes are cut into; by default the "
+                        "held-out share is the unseen share")  # fmt: skip
+    parser.add_argument("--used", type=int, default=None, help="how many of the folds to train; all if not given")
+    parser.add_argument("--storage", default=None, help="a database for Optuna; a journal in DIR if not given")
+    parser.add_argument("--json", action="store_true", help="print what was chosen and why as JSON")
+    wish = _parse_with_recipe(parser, words)
+    from joem import calibration, engine
+
+    settings = _recipe(wish, parser)
+    out = wish.out or Path("runs") / f"{Path(wish.recipe).stem}-tuned"
+    found = calibration.tune(
+        settings,
+        engine.open_problem(settings.data),
+        out,
+        _numbers("--lambdas", wish.lambdas) or calibration.LAMBDAS,
+        wish.folds,
+        wish.used,
+        wish.storage,
+    )
+    if wish.json:
+        print(json.dumps(found.to_dict(), indent=2))
+        return
+    print(f"{'lambda':>10}{'sigma':>10}{'gamma':>10}{'hIoU on held-out seen classes':>32}")
+    for row in found.table:
+        print(f"{row['lambda']:10g}{row['sigma']:10.3g}{row['gamma']:10.3g}{row['hiou']:32.1f}")
+    print(f"\n{found.reason}\nNext: joem train {out / 'recipe.yaml'}")
+
+
 def _sweep(words: Sequence[str]) -> None:
     parser = _parser(
         "sweep",
@@ -376,6 +417,7 @@ _COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
     "train": _train,
     "evaluate": _evaluate,
     "predict": _predict,
+    "tune": _tune,
     "sweep": _sweep,
     "report": _report,
     "data": _data,

@@ -12,9 +12,10 @@ from joem.calibration.curves import (
     sweep,
     to_csv,
 )
-from joem.calibration.tuning import Choice, cross_validate, fold_problems
+from joem.calibration.tuning import LAMBDAS, Choice, Tuning, cross_validate, fold_problems, tune
 
 __all__ = [
+    "LAMBDAS",
     "PAPER_GAMMAS",
     "PAPER_SIGMAS",
     "PARAMETER",
@@ -22,10 +23,12 @@ __all__ = [
     "Choice",
     "Curve",
     "Sweep",
+    "Tuning",
     "cross_validate",
     "fold_problems",
     "gamma_grid",
     "join_processes",
     "sweep",
     "to_csv",
+    "tune",
 ]
