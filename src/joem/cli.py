@@ -21,6 +21,7 @@ usage: joem COMMAND [options]      joem COMMAND --help teaches each one
   tune        choose lambda, sigma and gamma on seen classes held out as if unseen
   sweep       the whole seen-unseen trade-off of every rule from one pass
   report      one HTML file that shows a run: scores, curves, classes, pictures
+  reproduce   a table or figure of the paper, with the published values beside ours
   data        look at a dataset, write the generated one to disk, list protocols and recipes
 
 Start here:   joem quickstart
@@ -340,6 +341,43 @@ def _report(words: Sequence[str]) -> None:
     print(json.dumps(found.own.to_dict(), indent=2) if wish.json else f"{found.own.scores}\nReport: {out}")
 
 
+def _reproduce(words: Sequence[str]) -> None:
+    parser = _parser(
+        "reproduce",
+        "[NAME] [options]",
+        "Run a table or figure of the paper as a job: train what it needs, sweep it, write a table with the published "
+        "values beside ours, and figures. Without a name, list the jobs. Runs that are done are kept.",
+        "joem reproduce fig5 --scale lite --root VOCdevkit",
+    )
+    parser.add_argument("name", nargs="?", default=None, help="which table or figure")
+    parser.add_argument("--scale", default="paper", help="paper: its networks and data; lite: VOC on a CPU")
+    parser.add_argument("--root", default=None, help="where the data are, if not where the recipes say")
+    parser.add_argument("--vectors", default=None, help="source of word vectors, if not the recipes' own")
+    parser.add_argument("--out", type=Path, default=None, help="folder of the job; runs/reproduce/NAME if not given")
+    parser.add_argument("--json", action="store_true", help="print the table as JSON")
+    wish = _parse(parser, words)
+    from joem import reproduce
+
+    if wish.name is None:
+        for name, job in reproduce.JOBS.items():
+            print(f"  {name:12} {job.about} ({' or '.join(job.runs)})")
+        return
+    out = wish.out or Path("runs") / "reproduce" / wish.name
+    rows = reproduce.reproduce(wish.name, out, wish.scale, wish.root, wish.vectors)
+    if wish.json:
+        print(json.dumps(rows, indent=2))
+        return
+    print(f"{'':48}{'seen / unseen / hIoU':>24}{'published':>24}")
+    for row in rows:
+        ours, theirs = (_three(values) for values in (row, row["published"]))
+        print(f"{row['what']:48}{ours:>24}{theirs:>24}")
+    print(f"\nTable and figures: {out}")
+
+
+def _three(scores: Any) -> str:
+    return " / ".join(f"{scores[key]:.1f}" for key in ("seen", "unseen", "hiou")) if scores else ""
+
+
 def _problem_of(model: Any, root: str | None) -> Any:
     """The data a model was made for, wherever they are now."""
     from dataclasses import replace
@@ -420,6 +458,7 @@ _COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
     "tune": _tune,
     "sweep": _sweep,
     "report": _report,
+    "reproduce": _reproduce,
     "data": _data,
 }
 

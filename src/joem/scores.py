@@ -1,8 +1,8 @@
 """Scores of a segmentation, from one confusion matrix summed over the whole set, never averaged per image."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from itertools import pairwise
 from typing import Any
 
@@ -46,6 +46,12 @@ class Scores:
         data = asdict(self)
         per_class = [_none_if_nan(value) for value in data.pop("per_class")]
         return {name: _none_if_nan(value) for name, value in data.items()} | {"per_class": per_class}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "Scores":
+        """The inverse of `to_dict`; other keys may be there too."""
+        single = {field.name: _nan_if_none(values[field.name]) for field in fields(cls) if field.name != "per_class"}
+        return cls(**single, per_class=tuple(map(_nan_if_none, values["per_class"])))
 
 
 def confusion(truth: Labels, predicted: Labels, count: int) -> Tensor:
@@ -164,6 +170,10 @@ def _harmonic_mean(a: float, b: float) -> float:
 
 def _none_if_nan(value: float) -> float | None:
     return None if math.isnan(value) else value
+
+
+def _nan_if_none(value: float | None) -> float:
+    return math.nan if value is None else value
 
 
 def _as_int64(values: Labels) -> Tensor:

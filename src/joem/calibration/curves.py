@@ -3,7 +3,7 @@
 import csv
 import io
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -74,23 +74,25 @@ class Curve:
         return min(range(len(self.values)), key=lambda place: abs(self.values[place] - value))
 
     def points(self) -> list[dict[str, Any]]:
-        """One row of numbers for every value."""
+        """One row of numbers for every value, in a form that JSON can hold."""
         columns = zip(self.values, self.scores, self.true_unseen, self.seen_as_unseen, strict=True)
         return [
-            {
-                self.parameter: value,
-                "miou_seen": found.miou_seen,
-                "miou_unseen": found.miou_unseen,
-                "hiou": found.hiou,
-                "true_unseen": true_unseen,
-                "seen_as_unseen": seen_as_unseen,
-            }
+            {self.parameter: value, **found.to_dict(), "true_unseen": true_unseen, "seen_as_unseen": seen_as_unseen}
             for value, found, true_unseen, seen_as_unseen in columns
         ]
 
     def to_dict(self) -> dict[str, Any]:
         """A form that JSON can hold."""
         return {"rule": self.rule, "area": self.area, "points": self.points()}
+
+    @classmethod
+    def from_dict(cls, described: Mapping[str, Any]) -> "Curve":
+        """The inverse of `to_dict`."""
+        rule, points = described["rule"], described["points"]
+        values, true_unseen, seen_as_unseen = (
+            tuple(point[key] for point in points) for key in (PARAMETER[rule], "true_unseen", "seen_as_unseen")
+        )
+        return cls(rule, values, tuple(map(Scores.from_dict, points)), true_unseen, seen_as_unseen)
 
 
 class Sweep:
@@ -300,7 +302,7 @@ def to_csv(curves: Iterable[Curve]) -> str:
     """All points of all curves as one table."""
     text = io.StringIO()
     columns = ("rule", "parameter", "value", "miou_seen", "miou_unseen", "hiou", "true_unseen", "seen_as_unseen")
-    writer = csv.DictWriter(text, columns)
+    writer = csv.DictWriter(text, columns, extrasaction="ignore")
     writer.writeheader()
     for curve in curves:
         for point in curve.points():

@@ -277,7 +277,10 @@ def _least_correction(curves: Sequence[Mapping[str, Any]]) -> tuple[float, float
     """
     parameter = PARAMETER[curves[0]["rule"]]
     sign = 1 if parameter == "gamma" else -1  # np.interp wants rising values
-    lines = [np.array([(sign * point[parameter], point["hiou"]) for point in curve["points"]]) for curve in curves]
+    lines = [
+        np.array([(sign * point[parameter], point["hiou"]) for point in curve["points"]], dtype=float)
+        for curve in curves
+    ]
     grid = lines[0][:, 0]
     means = np.mean([np.interp(grid, line[:, 0], line[:, 1]) for line in lines], axis=0)
     place = int(np.argmax(means >= means.max() - _TOLERANCE))
