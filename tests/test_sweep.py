@@ -1,4 +1,3 @@
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -162,6 +161,8 @@ def test_a_grid_must_run_away_from_nearest_neighbour():
         Sweep("ac", (0.5, 1.0), 3)
     with pytest.raises(BadUsage, match="gamma must rise"):
         Sweep("cs", (0.0, 0.0), 3)
+    with pytest.raises(BadUsage, match="gamma of 0 or more"):
+        Sweep("cs", (-1.0, 0.0), 3)
     with pytest.raises(BadUsage, match=r"Unknown rule to sweep 'nn'\. Available options are: cs, ac, ratio"):
         Sweep("nn", (0.0,), 3)
 

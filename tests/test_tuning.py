@@ -194,3 +194,15 @@ def test_without_optuna_the_way_to_get_it_is_told(sealed, tmp_path, monkeypatch)
     recipe, problem = sealed
     with pytest.raises(JoemError, match=r"pip install .joem\[tune\]"):
         calibration.tune(recipe, problem, tmp_path, folds=2, progress=False)
+
+
+def test_methods_without_lambda_are_trained_once_per_fold(sealed, tmp_path, monkeypatch):
+    recipe, problem = sealed
+    model = engine.train(recipe, problem=tuning.fold_problems(problem, 2, 0)[0], progress=False)
+    monkeypatch.setattr(tuning, "train", lambda *_, **__: model)
+    recipe.method.name = "spnet"
+    found = calibration.tune(recipe, problem, tmp_path, folds=2, used=1, progress=False)
+    assert [row["lambda"] for row in found.table] == [recipe.method.sc_weight]
+    recipe.method.name = "joem"
+    found = calibration.tune(recipe, problem, tmp_path / "joem", folds=2, used=1, progress=False)
+    assert [row["lambda"] for row in found.table] == list(calibration.LAMBDAS)

@@ -242,7 +242,7 @@ def _tune(words: Sequence[str]) -> None:
         "joem tune scenes --folds 3 --lambdas 0.01,0.1,1 --out runs/tuned",
     )
     parser.add_argument("--out", type=Path, default=None, help="folder of the results; runs/RECIPE-tuned if not given")
-    parser.add_argument("--lambdas", default=None, help="values to try; the paper's 0.001 to 10 if not given")
+    parser.add_argument("--lambdas", default=None, help="values to try; for joem the paper's 0.001 to 10 if not given")
     parser.add_argument("--folds", type=int, default=None, help="parts the seen classes are cut into; by default the "
                         "held-out share is the unseen share")  # fmt: skip
     parser.add_argument("--used", type=int, default=None, help="how many of the folds to train; all if not given")
@@ -257,7 +257,7 @@ def _tune(words: Sequence[str]) -> None:
         settings,
         engine.open_problem(settings.data),
         out,
-        _numbers("--lambdas", wish.lambdas) or calibration.LAMBDAS,
+        _numbers("--lambdas", wish.lambdas),
         wish.folds,
         wish.used,
         wish.storage,

@@ -227,9 +227,7 @@ def _nn(ranking: Ranking, **_: object) -> Tensor:
 
 
 def _cs(ranking: Ranking, *, gamma: float | None, **_: object) -> Tensor:
-    if gamma is None or not 0 <= gamma < math.inf:
-        raise BadUsage(f"The rule cs needs a finite gamma of 0 or more (0 is nearest neighbour), got {gamma}.")
-    return _margin(ranking) < gamma
+    return _margin(ranking) < distance_margin(gamma)
 
 
 def _ac(ranking: Ranking, *, sigma: float | None, squared: bool, **_: object) -> Tensor:
@@ -243,6 +241,13 @@ def _ratio(ranking: Ranking, *, sigma: float | None, squared: bool, **_: object)
 
 RULES: dict[str, Callable[..., Tensor]] = {"nn": _nn, "cs": _cs, "ac": _ac, "ratio": _ratio}
 """Each rule answers where the nearest unseen class wins over the nearest seen one."""
+
+
+def distance_margin(gamma: float | None) -> float:
+    """The margin of distances that gamma stands for: itself."""
+    if gamma is None or not 0 <= gamma < math.inf:
+        raise BadUsage(f"The rule cs needs a finite gamma of 0 or more (0 is nearest neighbour), got {gamma}.")
+    return gamma
 
 
 def distance_ratio(sigma: float | None, squared: bool = False) -> float:

@@ -119,7 +119,7 @@ class Sweep:
         self.rule, self.values, self.count = rule, tuple(values), count
         # Bounds rise with the strength of the correction: gamma itself, or minus the ratio.
         if parameter == "gamma":
-            self._bounds = list(values)
+            self._bounds = [decision.distance_margin(value) for value in values]
         else:
             self._bounds = [-decision.distance_ratio(value, squared) for value in values]
         cells = (len(values) + 1) * (count + 1) * count

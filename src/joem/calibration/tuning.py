@@ -130,7 +130,7 @@ def tune(
     recipe: Recipe,
     problem: Problem,
     out: Path,
-    lambdas: Sequence[float] = LAMBDAS,
+    lambdas: Sequence[float] | None = None,
     folds: int | None = None,
     used: int | None = None,
     storage: str | None = None,
@@ -146,12 +146,14 @@ def tune(
         recipe: what to train; its rule is the one that lambda is chosen for.
         problem: the whole problem.
         out: folder for the results and, without `storage`, the journal of the trials.
-        lambdas: the values of lambda to try.
+        lambdas: the values of lambda to try; if None, `LAMBDAS` for joem and the recipe's own for other methods,
+            which do without it.
         folds: see `cross_validate`.
         used: how many of the folds to train, all if None.
         storage: the address of a database that Optuna can use.
         progress: show progress of the trainings.
     """
+    lambdas = lambdas or (LAMBDAS if recipe.method.name == "joem" else (recipe.method.sc_weight,))
     parts = fold_problems(problem, folds, recipe.train.seed)[:used]
     pairs = [(float(value), fold) for value in lambdas for fold in range(len(parts))]
     study = _study(recipe, pairs, out, storage)
