@@ -19,6 +19,10 @@ usage: joem COMMAND [options]      joem COMMAND --help teaches each one
   evaluate    score a trained model: seen, unseen, hIoU, per class
   compare     train and score every system of the field side by side, beside the published numbers
   predict     segment your own pictures with your own words
+  tune        choose lambda, sigma and gamma on seen classes held out as if unseen
+  sweep       the whole seen-unseen trade-off of every rule from one pass
+  report      one HTML file that shows a run: scores, curves, classes, pictures
+  reproduce   a table or figure of the paper, with the published values beside ours
   data        prepare the benchmarks, look at a dataset, list protocols and recipes
 
 Start here:   joem quickstart
@@ -276,6 +280,169 @@ def _predict(words: Sequence[str]) -> None:
         raise JoemError(f"{len(failed)} of {len(wish.images)} pictures failed:\n  " + "\n  ".join(failed))
 
 
+def _tune(words: Sequence[str]) -> None:
+    parser = _parser(
+        "tune",
+        "RECIPE [--out DIR] [--SETTING VALUE ...]",
+        "Choose lambda, sigma and gamma by training with some seen classes held out as if unseen; no unseen class and "
+        "no evaluation picture takes part. The same command goes on where it stopped; started several times, on one "
+        "machine or many that share the folder or --storage, it shares the work. Writes DIR/recipe.yaml for joem train "
+        "and DIR/tuned.json, which says why.",
+        "joem tune scenes --folds 3 --lambdas 0.01,0.1,1 --out runs/tuned",
+    )
+    parser.add_argument("--out", type=Path, default=None, help="folder of the results; runs/RECIPE-tuned if not given")
+    parser.add_argument("--lambdas", default=None, help="values to try; for joem the paper's 0.001 to 10 if not given")
+    parser.add_argument("--folds", type=int, default=None, help="parts the seen classes are cut into; by default the "
+                        "held-out share is the unseen share")  # fmt: skip
+    parser.add_argument("--used", type=int, default=None, help="how many of the folds to train; all if not given")
+    parser.add_argument("--storage", default=None, help="a database for Optuna; a journal in DIR if not given")
+    parser.add_argument("--json", action="store_true", help="print what was chosen and why as JSON")
+    wish = _parse_with_recipe(parser, words)
+    from joem import calibration, engine
+
+    settings = _recipe(wish, parser)
+    out = wish.out or Path("runs") / f"{Path(wish.recipe).stem}-tuned"
+    found = calibration.tune(
+        settings,
+        engine.open_problem(settings.data),
+        out,
+        _numbers("--lambdas", wish.lambdas),
+        wish.folds,
+        wish.used,
+        wish.storage,
+    )
+    if wish.json:
+        print(json.dumps(found.to_dict(), indent=2))
+        return
+    print(f"{'lambda':>10}{'sigma':>10}{'gamma':>10}{'hIoU on held-out seen classes':>32}")
+    for row in found.table:
+        print(f"{row['lambda']:10g}{row['sigma']:10.3g}{row['gamma']:10.3g}{row['hiou']:32.1f}")
+    print(f"\n{found.reason}\nNext: joem train {out / 'recipe.yaml'}")
+
+
+def _sweep(words: Sequence[str]) -> None:
+    parser = _parser(
+        "sweep",
+        "RUN [options]",
+        "The scores of every gamma (cs) and every sigma (ac, ratio) from one pass over the evaluation pictures, with "
+        "curves as CSV, JSON and PNG. The best values found here are hindsight: choose with joem tune.",
+        "joem sweep runs/scenes --sigmas 1,0.9,0.8,0.7",
+    )
+    parser.add_argument("run", type=Path, help="a model, a checkpoint or the folder of a run")
+    parser.add_argument("--root", default=None, help="where the data are, if not where the recipe says")
+    parser.add_argument("--rules", default="cs,ac,ratio", help="which rules, separated by commas")
+    parser.add_argument("--gammas", default=None, help="values of cs; from 0 to where all is unseen if not given")
+    parser.add_argument("--sigmas", default=None, help="values of ac and ratio; 1 to 0.02 if not given")
+    parser.add_argument("--out", type=Path, default=None, help="folder for the curves; RUN/sweep if not given")
+    parser.add_argument("--json", action="store_true", help="print the curves as JSON")
+    wish = _parse(parser, words)
+    from joem import calibration, engine
+    from joem.report import curves as curve_files
+
+    calibration.join_processes()
+    model = engine.Model.load(wish.run)
+    gammas, sigmas = _numbers("--gammas", wish.gammas), _numbers("--sigmas", wish.sigmas)
+    curves = calibration.sweep(
+        model,
+        _problem_of(model, wish.root),
+        [rule.strip() for rule in wish.rules.split(",")],
+        gammas=sorted({0.0, *gammas}) if gammas else None,
+        sigmas=sorted({1.0, *sigmas}, reverse=True) if sigmas else calibration.SIGMAS,
+    )
+    out = wish.out or wish.run / "sweep"
+    if not curve_files.save(curves, model.recipe.decision, out):
+        return
+    if wish.json:
+        print(json.dumps([curve.to_dict() for curve in curves.values()], indent=2))
+        return
+    first = next(iter(curves.values()))
+    rows = [("nn", first.points()[0])]
+    for rule, curve in curves.items():
+        rows.append((f"{rule}, {curve.parameter} {curve.values[curve.best]:.3g}", curve.points()[curve.best]))
+    _table("best with hindsight", ("miou_seen", "miou_unseen", "hiou"), rows)
+    print("\n" + "   ".join(f"area under {rule}: {curve.area:.1f}" for rule, curve in curves.items()))
+    print(f"Curves: {out}/curves.csv, curves.json and *.png")
+
+
+def _report(words: Sequence[str]) -> None:
+    parser = _parser(
+        "report",
+        "RUN [options]",
+        "Write one self-contained HTML file with scores, curves, confusions, classes, best and worst pictures, the "
+        "embedding space, recipe and provenance.",
+        "joem report runs/scenes",
+    )
+    parser.add_argument("run", type=Path, help="a model, a checkpoint or the folder of a run")
+    parser.add_argument("--root", default=None, help="where the data are, if not where the recipe says")
+    parser.add_argument("--out", type=Path, default=None, help="the file; RUN/report.html if not given")
+    parser.add_argument("--figures", type=Path, default=None, help="also write the embedding space as PNG files here")
+    parser.add_argument("--json", action="store_true", help="print the scores as JSON")
+    wish = _parse(parser, words)
+    from joem import engine, figures
+    from joem.report import run
+
+    model = engine.Model.load(wish.run)
+    problem = _problem_of(model, wish.root)
+    out = wish.out or wish.run / "report.html"
+    found = run.write(model, problem, wish.run, out)
+    if wish.figures is not None:
+        figures.save(model, problem, wish.figures)
+    print(json.dumps(found.own.to_dict(), indent=2) if wish.json else f"{found.own.scores}\nReport: {out}")
+
+
+def _reproduce(words: Sequence[str]) -> None:
+    parser = _parser(
+        "reproduce",
+        "[NAME] [options]",
+        "Run a table or figure of the paper as a job: train what it needs, sweep it, write a table with the published "
+        "values beside ours, and figures. Without a name, list the jobs. Runs that are done are kept.",
+        "joem reproduce fig5 --scale lite --root VOCdevkit",
+    )
+    parser.add_argument("name", nargs="?", default=None, help="which table or figure")
+    parser.add_argument("--scale", default="paper", help="paper: its networks and data; lite: VOC on a CPU")
+    parser.add_argument("--root", default=None, help="where the data are, if not where the recipes say")
+    parser.add_argument("--vectors", default=None, help="source of word vectors, if not the recipes' own")
+    parser.add_argument("--out", type=Path, default=None, help="folder of the job; runs/reproduce/NAME if not given")
+    parser.add_argument("--json", action="store_true", help="print the table as JSON")
+    wish = _parse(parser, words)
+    from joem import reproduce
+
+    if wish.name is None:
+        for name, job in reproduce.JOBS.items():
+            print(f"  {name:12} {job.about} ({' or '.join(job.runs)})")
+        return
+    out = wish.out or Path("runs") / "reproduce" / wish.name
+    rows = reproduce.reproduce(wish.name, out, wish.scale, wish.root, wish.vectors)
+    if wish.json:
+        print(json.dumps(rows, indent=2))
+        return
+    print(f"{'':48}{'seen / unseen / hIoU':>24}{'published':>24}")
+    for row in rows:
+        ours, theirs = (_three(values) for values in (row, row["published"]))
+        print(f"{row['what']:48}{ours:>24}{theirs:>24}")
+    print(f"\nTable and figures: {out}")
+
+
+def _three(scores: Any) -> str:
+    return " / ".join(f"{scores[key]:.1f}" for key in ("seen", "unseen", "hiou")) if scores else ""
+
+
+def _problem_of(model: Any, root: str | None) -> Any:
+    """The data a model was made for, wherever they are now."""
+    from dataclasses import replace
+
+    from joem import engine
+
+    return engine.open_problem(replace(model.recipe.data, root=root or model.recipe.data.root))
+
+
+def _numbers(option: str, text: str | None) -> list[float]:
+    try:
+        return [float(word) for word in text.split(",")] if text else []
+    except ValueError:
+        raise BadUsage(f"{option} takes numbers separated by commas, got {text!r}.") from None
+
+
 def _data(words: Sequence[str]) -> None:
     if words[:1] == ["prepare"]:
         _prepare(words[1:])
@@ -406,6 +573,10 @@ _COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
     "evaluate": _evaluate,
     "compare": _compare,
     "predict": _predict,
+    "tune": _tune,
+    "sweep": _sweep,
+    "report": _report,
+    "reproduce": _reproduce,
     "data": _data,
 }
 

@@ -227,26 +227,57 @@ def _nn(ranking: Ranking, **_: object) -> Tensor:
 
 
 def _cs(ranking: Ranking, *, gamma: float | None, **_: object) -> Tensor:
-    if gamma is None or not 0 <= gamma < math.inf:
-        raise BadUsage(f"The rule cs needs a finite gamma of 0 or more (0 is nearest neighbour), got {gamma}.")
-    return ranking.unseen_distance - gamma < ranking.seen_distance
+    return _margin(ranking) < distance_margin(gamma)
 
 
 def _ac(ranking: Ranking, *, sigma: float | None, squared: bool, **_: object) -> Tensor:
-    # Where the unseen class is nearest of all, it passes both tests.
-    unseen_is_among_two_nearest = ranking.unseen_distance < ranking.second_seen_distance
-    return unseen_is_among_two_nearest & _ratio(ranking, sigma=sigma, squared=squared)
+    return _ratio_of_the_two_nearest(ranking) > distance_ratio(sigma, squared)
 
 
 def _ratio(ranking: Ranking, *, sigma: float | None, squared: bool, **_: object) -> Tensor:
     """Beyond the paper: AC's test of the nearest seen and the nearest unseen class, wherever they rank."""
-    if sigma is None or not 0 < sigma <= 1:
-        raise BadUsage(f"The rules ac and ratio need a sigma in (0,1] (1 is nearest neighbour), got {sigma}.")
-    return ranking.seen_distance > (math.sqrt(sigma) if squared else sigma) * ranking.unseen_distance
+    return _ratio_of_distances(ranking) > distance_ratio(sigma, squared)
 
 
 RULES: dict[str, Callable[..., Tensor]] = {"nn": _nn, "cs": _cs, "ac": _ac, "ratio": _ratio}
 """Each rule answers where the nearest unseen class wins over the nearest seen one."""
+
+
+def distance_margin(gamma: float | None) -> float:
+    """The margin of distances that gamma stands for: itself."""
+    if gamma is None or not 0 <= gamma < math.inf:
+        raise BadUsage(f"The rule cs needs a finite gamma of 0 or more (0 is nearest neighbour), got {gamma}.")
+    return gamma
+
+
+def distance_ratio(sigma: float | None, squared: bool = False) -> float:
+    """The ratio of distances that sigma stands for: its root where it is meant for squared distances."""
+    if sigma is None or not 0 < sigma <= 1:
+        raise BadUsage(f"The rules ac and ratio need a sigma in (0,1] (1 is nearest neighbour), got {sigma}.")
+    return math.sqrt(sigma) if squared else sigma
+
+
+def _margin(ranking: Ranking) -> Tensor:
+    return ranking.unseen_distance - ranking.seen_distance
+
+
+def _ratio_of_distances(ranking: Ranking) -> Tensor:
+    smallest = torch.finfo(ranking.unseen_distance.dtype).tiny  # 0 / 0 is a tie, not nan
+    return ranking.seen_distance / ranking.unseen_distance.clamp(min=smallest)
+
+
+def _ratio_of_the_two_nearest(ranking: Ranking) -> Tensor:
+    """The same, but 0, and so never above sigma, where a second seen class comes before the unseen one."""
+    among_two_nearest = ranking.unseen_distance < ranking.second_seen_distance
+    return torch.where(among_two_nearest, _ratio_of_distances(ranking), 0.0)
+
+
+TURNING_POINTS: dict[str, Callable[[Ranking], Tensor]] = {
+    "cs": _margin,
+    "ac": _ratio_of_the_two_nearest,
+    "ratio": _ratio_of_distances,
+}
+"""Where each pixel changes sides: the unseen class wins for gamma above it (cs), for a ratio below it (ac, ratio)."""
 
 
 class _Axis(NamedTuple):

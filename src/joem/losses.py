@@ -192,6 +192,16 @@ def semantic_consistency(
     return divergence / max(1, len(vectors) ** (2 if per_pair else 1))
 
 
+def relations(points: Tensor, tau: float) -> Tensor:
+    """r_ij = softmax_j( -τ d(x_i, x_j) ), how near each point is to every other: (K,D) -> (K,K).
+
+    >>> relations(torch.tensor([[0.0], [0.0]]), tau=5.0)
+    tensor([[0.5000, 0.5000],
+            [0.5000, 0.5000]])
+    """
+    return _log_relations(points, tau).exp()
+
+
 def labelled_fraction(labels: Tensor, size: Sequence[int]) -> Tensor:
     """The share of pixels that are labelled (not void) once labels have `size`.
 

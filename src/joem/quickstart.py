@@ -19,7 +19,7 @@ from joem.recipe import DecisionSettings, Recipe
 from joem.segmenter import Scene, Segmenter
 from joem.vocabulary import Vocabulary
 
-_TITLES = {"nn": "nearest neighbour (NN)", "cs": "calibrated stacking (CS)", "ac": "Apollonius (AC)"}
+_TITLES = {rule: report.TITLES[rule] for rule in ("nn", "cs", "ac")}
 _DEMO_PICTURES = 40
 
 
@@ -155,8 +155,8 @@ def _write_report(outcome: Outcome, path: Path) -> None:
     page.text(f"The control's best hIoU over all parameters, picked with hindsight, is {hindsight:.1f}.")
     page.heading("Seen bias and its correction")
     chosen = {"ac": outcome.choice.sigma, "cs": outcome.choice.gamma}
-    page.picture(
-        report.plot_curves(outcome.curves, chosen, _TITLES),
+    page.plots(
+        [report.plots.trade_off(outcome.curves, chosen), report.plots.by_value(outcome.curves["ac"], chosen["ac"])],
         "Every gamma and sigma from one pass over the pictures. Marks: the values chosen on held-out seen classes.",
     )
     page.heading(f"A word the model has never heard: “{NEVER_HEARD}”")

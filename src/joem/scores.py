@@ -1,8 +1,8 @@
 """Scores of a segmentation, from one confusion matrix summed over the whole set, never averaged per image."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from itertools import pairwise
 from typing import Any
 
@@ -46,6 +46,12 @@ class Scores:
         data = asdict(self)
         per_class = [_none_if_nan(value) for value in data.pop("per_class")]
         return {name: _none_if_nan(value) for name, value in data.items()} | {"per_class": per_class}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "Scores":
+        """The inverse of `to_dict`; other keys may be there too."""
+        single = {field.name: _nan_if_none(values[field.name]) for field in fields(cls) if field.name != "per_class"}
+        return cls(**single, per_class=tuple(map(_nan_if_none, values["per_class"])))
 
 
 def confusion(truth: Labels, predicted: Labels, count: int) -> Tensor:
@@ -95,13 +101,29 @@ def scores(confusion: Labels, unseen: Classes, ignore: Classes = ()) -> Scores:
     >>> print(scores(torch.tensor([[6, 2], [0, 4]]), unseen=[1]))
     seen 75.0 unseen 66.7 hIoU 70.6
     """
-    counts = _as_int64(confusion).cpu().double()
+    counts = _as_int64(confusion).cpu()
     if counts.ndim != 2 or counts.shape[0] != counts.shape[1]:
         raise BadUsage(f"A confusion matrix must be square, got {tuple(counts.shape)}.")
-    is_unseen, ignored = class_mask(unseen, len(counts)), class_mask(ignore, len(counts))
-    counts = counts.masked_fill(ignored[:, None], 0)
-    right = counts.diagonal()
-    iou = 100 * right / (counts.sum(dim=0) + counts.sum(dim=1) - right)
+    counts = counts.masked_fill(class_mask(ignore, len(counts))[:, None], 0)
+    return from_counts(counts.diagonal(), counts.sum(dim=1), counts.sum(dim=0), unseen, ignore)
+
+
+def from_counts(right: Tensor, actual: Tensor, predicted: Tensor, unseen: Classes, ignore: Classes = ()) -> Scores:
+    """The same scores from three counts per class, for thousands of classes without their confusion matrix.
+
+    Args:
+        right: pixels of each class that got its label, n_cc, (K,).
+        actual: pixels of each class, Σ_j n_cj, (K,).
+        predicted: pixels that got its label, Σ_i n_ic, (K,), without pixels of ignored classes.
+        unseen: the unseen classes, as indices or as K booleans.
+        ignore: classes that do not count.
+
+    >>> print(from_counts(torch.tensor([6, 4]), torch.tensor([8, 4]), torch.tensor([6, 6]), unseen=[1]))
+    seen 75.0 unseen 66.7 hIoU 70.6
+    """
+    is_unseen, ignored = class_mask(unseen, len(right)), class_mask(ignore, len(right))
+    right, actual, predicted = (counts.double().masked_fill(ignored, 0) for counts in (right, actual, predicted))
+    iou = 100 * right / (actual + predicted - right)
     iou = iou.masked_fill(ignored, math.nan)
     miou_seen, miou_unseen = iou[~is_unseen].nanmean().item(), iou[is_unseen].nanmean().item()
     return Scores(
@@ -109,7 +131,7 @@ def scores(confusion: Labels, unseen: Classes, ignore: Classes = ()) -> Scores:
         miou_unseen=miou_unseen,
         hiou=_harmonic_mean(miou_seen, miou_unseen),
         miou=iou.nanmean().item(),
-        pixel_accuracy=(100 * right.sum() / counts.sum()).item(),
+        pixel_accuracy=(100 * right.sum() / actual.sum()).item(),
         per_class=tuple(iou.tolist()),
     )
 
@@ -148,6 +170,10 @@ def _harmonic_mean(a: float, b: float) -> float:
 
 def _none_if_nan(value: float) -> float | None:
     return None if math.isnan(value) else value
+
+
+def _nan_if_none(value: float | None) -> float:
+    return math.nan if value is None else value
 
 
 def _as_int64(values: Labels) -> Tensor:

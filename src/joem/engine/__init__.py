@@ -1,6 +1,7 @@
 """The loop on Lightning Fabric, checkpoints, resume and evaluation."""
 
 from joem.engine.evaluation import Evaluation, evaluate, rank_dataset
+from joem.engine.hypercolumns import MapStore
 from joem.engine.memory import reuse_freed_memory
 from joem.engine.model import Model
 from joem.engine.problem import Problem, open_problem
@@ -9,6 +10,7 @@ from joem.engine.training import Interrupted, add_class, train
 __all__ = [
     "Evaluation",
     "Interrupted",
+    "MapStore",
     "Model",
     "Problem",
     "add_class",

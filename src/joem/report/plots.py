@@ -1,0 +1,151 @@
+"""Curves of a sweep in the paper's form, confusion and losses, in colours that colour-blind people tell apart.
+
+Every function gives one matplotlib figure with one pair of axes, so that a page can put them side by side or below
+each other; `Figure.savefig` writes any of them.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from joem.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from joem.calibration import Curve
+
+TITLES = {
+    "nn": "nearest neighbour (NN)",
+    "cs": "calibrated stacking (CS)",
+    "ac": "Apollonius (AC)",
+    "ratio": "ratio wherever they rank",
+}
+"""Names of the rules for people."""
+
+INK = "#30363c"
+"""The colour of everything that is not data; a page may replace it by its own."""
+
+_STYLES = {"cs": ("#d55e00", "--", "s"), "ac": ("#0072b2", "-", "o"), "ratio": ("#009e73", "-.", "^")}
+MOST_NAMES = 70  # more names on an axis cannot be read
+
+
+def trade_off(curves: "Mapping[str, Curve]", chosen: Mapping[str, float]) -> "Figure":
+    """mIoU_U over mIoU_S of every rule, the paper's figure 5 (left): a dashed line marks mIoU_S of NN.
+
+    Args:
+        curves: rule -> curve, each beginning with nearest neighbour.
+        chosen: rule -> the value that was chosen, marked on its curve.
+    """
+    figure, axes = new_axes("mIoU of seen classes", "mIoU of unseen classes")
+    for rule, curve in curves.items():
+        seen, unseen = ([getattr(found, key) for found in curve.scores] for key in ("miou_seen", "miou_unseen"))
+        _line(axes, curve, seen, unseen, chosen, f"{TITLES[rule]}, area {curve.area:.1f}")
+    nearest = next(iter(curves.values())).scores[0]
+    axes.axvline(nearest.miou_seen, color=INK, linestyle=(0, (4, 3)), linewidth=1)
+    axes.plot(nearest.miou_seen, nearest.miou_unseen, "*", color=INK, markersize=12, label=TITLES["nn"])
+    axes.legend(frameon=False, fontsize="small", labelcolor=INK)
+    return figure
+
+
+def errors(curves: "Mapping[str, Curve]", chosen: Mapping[str, float]) -> "Figure":
+    """FN_{S->U} over TP_U of every rule, the paper's figure 5 (right); lower is better."""
+    from matplotlib.ticker import EngFormatter
+
+    figure, axes = new_axes("TP$_U$: pixels of unseen classes that are right", "FN$_{S→U}$: seen taken for unseen")
+    for rule, curve in curves.items():
+        _line(axes, curve, curve.true_unseen, curve.seen_as_unseen, chosen, TITLES[rule])
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(EngFormatter(sep=""))
+    axes.locator_params(axis="x", nbins=6)
+    axes.legend(frameon=False, fontsize="small", labelcolor=INK)
+    return figure
+
+
+def by_value(curve: "Curve", chosen: float | None = None) -> "Figure":
+    """The three scores over gamma or sigma, as in the supplement's figure 3; a dotted line marks the chosen value."""
+    figure, axes = new_axes({"gamma": "γ", "sigma": "σ"}[curve.parameter] + f" of {TITLES[curve.rule]}", "percent")
+    lines = {"miou_seen": ("mIoU seen", "#0072b2", "--"), "miou_unseen": ("mIoU unseen", "#d55e00", "-.")}
+    lines["hiou"] = ("hIoU", "#009e73", "-")
+    for key, (name, colour, style) in lines.items():
+        axes.plot(curve.values, [getattr(found, key) for found in curve.scores], style, color=colour, label=name)
+    if chosen is not None:
+        axes.axvline(chosen, color=INK, linestyle=":", linewidth=1.5, label="chosen")
+    if curve.parameter == "sigma":
+        axes.invert_xaxis()  # the correction grows to the right, as for gamma
+    axes.set_ylim(0, None)
+    axes.legend(frameon=False, fontsize="small", labelcolor=INK)
+    return figure
+
+
+def confusion(counts: Tensor, vocabulary: Vocabulary) -> "Figure":
+    """The confusion matrix, each row in percent of its class, unseen classes starred."""
+    shares = 100 * counts.double() / counts.sum(1, keepdim=True).clamp(min=1)
+    side = min(11.0, max(4.8, 0.24 * len(vocabulary)))
+    figure, axes = new_axes("taken for", "true class", size=(side + 0.8, side), grid=False)
+    image = axes.imshow(shares.numpy(), cmap="cividis", vmin=0, vmax=100, interpolation="nearest")
+    bar = figure.colorbar(image, ax=axes, label="percent of the true class", shrink=0.7)
+    bar.outline.set_edgecolor(INK)
+    bar.ax.yaxis.label.set_color(INK)
+    bar.ax.tick_params(colors=INK)
+    if len(vocabulary) <= MOST_NAMES:
+        names = [starred(name, vocabulary) for name in vocabulary.names]
+        axes.set_xticks(range(len(names)), names, rotation=90, fontsize="x-small")
+        axes.set_yticks(range(len(names)), names, fontsize="x-small")
+    return figure
+
+
+def losses(columns: Mapping[str, Sequence[float]]) -> "Figure":
+    """The terms of the objective over the steps, from a run's metrics.csv."""
+    figure, axes = new_axes("step", "loss")
+    colours = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00")
+    terms = [name for name in columns if name != "step"]
+    for place, name in enumerate(terms):
+        axes.plot(columns["step"], columns[name], color=colours[place % len(colours)], label=name, linewidth=1.3)
+    axes.set_yscale("log")
+    axes.legend(frameon=False, fontsize="small", labelcolor=INK)
+    return figure
+
+
+def starred(name: str, vocabulary: Vocabulary) -> str:
+    """The name, with a star if nobody labelled the class."""
+    return name + (" *" if name in vocabulary.unseen else "")
+
+
+def save(figure: "Figure", path: Path) -> Path:
+    """Write a figure as PNG on white, or in the form that the file's ending says."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=160, facecolor="white")
+    return path
+
+
+def _line(
+    axes: "Axes", curve: "Curve", x: Sequence[float], y: Sequence[float], chosen: Mapping[str, float], label: str
+) -> None:
+    colour, line, marker = _STYLES[curve.rule]
+    axes.plot(x, y, line, color=colour, label=label)
+    if curve.rule in chosen:
+        place = curve.nearest(chosen[curve.rule])
+        axes.plot(x[place], y[place], marker, color=colour, markersize=8)
+
+
+def new_axes(
+    xlabel: str, ylabel: str, size: tuple[float, float] = (5.0, 3.8), grid: bool = True
+) -> tuple["Figure", Any]:
+    """A figure with one pair of axes, drawn in `INK` on nothing."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=size, layout="constrained", facecolor="none")
+    axes = figure.subplots()
+    axes.set(xlabel=xlabel, ylabel=ylabel, facecolor="none")
+    axes.tick_params(colors=INK)
+    axes.xaxis.label.set_color(INK)
+    axes.yaxis.label.set_color(INK)
+    axes.spines[:].set_color(INK)
+    axes.spines[["top", "right"]].set_visible(False)
+    if grid:
+        axes.grid(color=INK, alpha=0.2)
+    return figure, axes

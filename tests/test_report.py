@@ -1,0 +1,166 @@
+import json
+import re
+
+import pytest
+import torch
+
+from joem import cli, decision, engine, figures
+from joem.report import Page, plots, run
+from joem.vocabulary import VOID
+
+
+@pytest.fixture
+def trained(tiny, tmp_path):
+    tiny.train.epochs, tiny.data.val_count = 1, 6
+    engine.train(tiny, tmp_path / "run", progress=False)
+    return tmp_path / "run"
+
+
+def command(capsys, *words):
+    code = cli.main([str(word) for word in words])
+    return code, *capsys.readouterr()
+
+
+def test_sweep_writes_curves_that_agree_with_evaluate(trained, capsys):
+    code, printed, _ = command(capsys, "sweep", trained, "--sigmas", "0.9,0.5", "--gammas", "0.5", "--json")
+    assert code == 0
+    curves = {curve["rule"]: curve for curve in json.loads(printed)}
+    assert list(curves) == ["cs", "ac", "ratio"]
+    assert [point["sigma"] for point in curves["ac"]["points"]] == [1.0, 0.9, 0.5]
+    assert [point["gamma"] for point in curves["cs"]["points"]] == [0.0, 0.5]
+    for rule, parameter in (("ac", "sigma"), ("cs", "gamma")):
+        value = curves[rule]["points"][1][parameter]
+        _, printed, _ = command(capsys, "evaluate", trained, "--rule", rule, f"--{parameter}", value, "--json")
+        for key in ("miou_seen", "miou_unseen", "hiou"):
+            assert curves[rule]["points"][1][key] == json.loads(printed)[0][key]
+    files = {path.name for path in (trained / "sweep").iterdir()}
+    assert files == {"curves.csv", "curves.json", "trade-off.png", "errors.png", "cs.png", "ac.png", "ratio.png"}
+    head, *lines = (trained / "sweep" / "curves.csv").read_text().splitlines()
+    assert head == "rule,parameter,value,miou_seen,miou_unseen,hiou,true_unseen,seen_as_unseen"
+    assert len(lines) == 2 + 3 + 3
+
+
+def test_sweep_prints_a_table_and_refuses_what_it_cannot_sweep(trained, tmp_path, capsys):
+    code, printed, _ = command(capsys, "sweep", trained, "--rules", "ac", "--out", tmp_path / "curves")
+    assert code == 0
+    assert "best with hindsight" in printed
+    assert "area under ac" in printed
+    assert (tmp_path / "curves" / "ac.png").exists()
+    code, _, error = command(capsys, "sweep", trained, "--rules", "ac,nn")
+    assert code == 2
+    assert "Unknown rule to sweep 'nn'" in error
+    code, _, error = command(capsys, "sweep", trained, "--sigmas", "a,b")
+    assert code == 2
+    assert "--sigmas takes numbers separated by commas, got 'a,b'" in error
+    code, _, error = command(capsys, "sweep", trained, "--sigmas", "1.5")
+    assert code == 2
+    assert "sigma in (0,1]" in error
+
+
+def test_report_is_one_whole_file(trained, tmp_path, capsys):
+    code, printed, _ = command(capsys, "report", trained, "--figures", tmp_path / "figures")
+    assert code == 0
+    assert "report.html" in printed
+    page = (trained / "report.html").read_text()
+    for part in ("trade-off", "Every class", "What is taken for what", "Best pictures", "Worst pictures", "Training"):
+        assert part in page
+    assert not re.findall(r'(?:src|href)="(?!data:|#)[^"]*"', page)  # nothing is fetched
+    assert plots.INK not in page  # the ink follows the page, so that it can be read in the dark
+    names = engine.Model.load(trained).vocabulary.names
+    assert all(name in page for name in names)
+    drawn = sorted(path.name for path in (tmp_path / "figures").iterdir())
+    assert drawn == [
+        "apollonius-1.png", "boundary-1.png", "boundary-2.png", "boundary-3.png", "boundary-4.png",
+        "relations-1.png", "relations-2.png", "space-1.png", "space-2.png",
+    ]  # fmt: skip
+
+
+def test_the_page_says_what_evaluate_says(trained):
+    model = engine.Model.load(trained)
+    problem = engine.open_problem(model.recipe.data)
+    found = run.measure(model, problem, progress=False)
+    (expected,) = engine.evaluate(model, problem, [model.recipe.decision], progress=False)
+    assert torch.equal(found.own.confusion, expected.confusion)
+    assert repr(found.own.scores) == repr(expected.scores)  # nan is not nan
+    sigma = model.recipe.decision.sigma
+    assert repr(found.curves["ac"].scores[found.curves["ac"].values.index(sigma)]) == repr(expected.scores)
+    assert len(found.per_picture) == len(problem.val)
+
+
+def test_pictures_of_void_only_have_no_score_and_are_not_shown(trained):
+    model = engine.Model.load(trained)
+    problem = engine.open_problem(model.recipe.data)
+
+    class Blind:
+        names, background = problem.val.names, problem.val.background
+
+        def __len__(self):
+            return 2
+
+        def __getitem__(self, index):
+            sample = problem.val[index]
+            return sample._replace(labels=torch.full_like(sample.labels, VOID)) if index == 0 else sample
+
+        def labels(self, index):
+            return self[index].labels
+
+        def name(self, index):
+            return str(index)
+
+    problem = engine.Problem(problem.vocabulary, problem.rule, (), problem.train, Blind())
+    found = run.measure(model, problem, progress=False)
+    assert found.per_picture[0].isnan()
+    page = Page("title", "lead")
+    run._pictures(page, model, problem, found)
+    assert "Best pictures" in "".join(page._parts)
+    assert "Worst pictures" not in "".join(page._parts)  # there is one picture with a score, and it is the best
+
+
+def test_the_plane_of_two_prototypes_keeps_both_distances():
+    points, start, end = torch.randn(50, 7), torch.randn(7), torch.randn(7)
+    flat = figures._beside_axis(points, start, end)
+    span = (end - start).norm()
+    torch.testing.assert_close(flat.norm(dim=1), (points - start).norm(dim=1))
+    torch.testing.assert_close((flat - torch.tensor([span, 0.0])).norm(dim=1), (points - end).norm(dim=1))
+
+
+def test_the_circle_that_is_drawn_is_where_the_rule_decides(trained):
+    model = engine.Model.load(trained)
+    model.recipe.decision.sigma = 0.6
+    prototypes, vocabulary = model.prototypes(), model.vocabulary
+    (figure,) = figures.apollonius(model, torch.randn(300, prototypes.shape[1]), torch.zeros(300, dtype=torch.int64))
+    (axes,) = figure.axes
+    (circle,) = [line for line in axes.lines if "circle" in str(line.get_label())]
+    points = torch.tensor(circle.get_xydata()).float()
+    span = max(star.get_xdata()[0] for star in axes.lines if star.get_marker() == "*")
+    ratios = points.norm(dim=1) / (points - torch.tensor([span, 0.0])).norm(dim=1)
+    torch.testing.assert_close(ratios, torch.full_like(ratios, decision.distance_ratio(0.6)))
+    assert vocabulary.unseen
+
+
+def test_virtual_prototypes_follow_the_definition():
+    prototypes = torch.tensor([[0.0], [4.0], [100.0]])  # the last one for void
+    labels = torch.tensor([[0, 1], [0, 1]])
+    assert figures.virtual_prototypes(labels, prototypes, (4, 4), r=1)[0, 0].tolist() == [0, 0, 4, 4]
+    assert figures.virtual_prototypes(labels, prototypes, (4, 4), r=2)[0, 0].tolist() == [0, 1, 3, 4]
+    void = torch.full((2, 2), VOID)
+    assert (figures.virtual_prototypes(void, prototypes, (4, 4), r=2) == 100).all()
+
+
+def test_a_table_escapes_what_it_shows_and_draws_bars():
+    page = Page("a < b", "lead")
+    page.table(["class", "IoU"], [["<cow>", "12.5"], ["dog", "-"]], bars=True)
+    page.code("long", folded="fold & hide")
+    text = "".join(page._parts)
+    assert "a &lt; b" in text
+    assert "&lt;cow&gt;" in text
+    assert "width:12%" in text
+    assert "width:0%" in text
+    assert "<summary>fold &amp; hide</summary>" in text
+
+
+def test_figures_without_unseen_classes_leave_out_the_circle(trained):
+    model = engine.Model.load(trained)
+    model.vocabulary = model.vocabulary.with_unseen(())
+    features = torch.randn(20, model.prototypes().shape[1])
+    assert figures.apollonius(model, features, torch.zeros(20, dtype=torch.int64)) == []
