@@ -133,7 +133,9 @@ class HypercolumnHead(nn.Module):
         """Hypercolumns at positions (B,H,W,2), in the form of grid_sample; at every place of the finest map if None."""
         fine, coarse = maps[-3], torch.cat(maps[-2:], dim=1)
         last = maps[-1]
-        near = F.avg_pool2d(last, 5, stride=1, padding=2, count_include_pad=False)
+        # On a CPU, pooling is several times faster where the channels of a pixel are neighbours in memory.
+        channels_last = last.contiguous(memory_format=torch.channels_last)
+        near = F.avg_pool2d(channels_last, 5, stride=1, padding=2, count_include_pad=False)
         coarse = torch.cat([coarse, near], dim=1)
         if positions is None:
             coarse = F.interpolate(coarse, size=fine.shape[-2:], mode="bilinear", align_corners=False)

@@ -3,14 +3,14 @@
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 from joem import methods, protocols
 from joem.errors import BadUsage, choose
 from joem.protocols import PublishedScores
 from joem.recipe import Recipe
 
-TABLES = ("methods", "ablation", "embedding-space")
+TABLES = ("methods", "ablation", "embedding-space", "names")
 
 
 @dataclass(frozen=True)
@@ -21,16 +21,19 @@ class Variant:
         name: what its folder is called.
         method: the method's name.
         changes: settings of `joem.recipe.MethodSettings` that differ from the recipe.
+        control: what replaces the word vectors, see `joem.recipe.SemanticsSettings`.
     """
 
     name: str
     method: str
     changes: Mapping[str, Any] = field(default_factory=dict)
+    control: Literal["none", "shuffled", "random"] = "none"
 
     def recipe(self, base: Recipe, seed: int) -> Recipe:
         """The recipe of one run."""
         recipe = deepcopy(base)
         recipe.method = replace(recipe.method, name=self.method, **self.changes)
+        recipe.semantics.control = self.control
         recipe.train.seed = seed
         return recipe
 
@@ -51,9 +54,9 @@ def rows(table: str, recipe: Recipe, names: Sequence[str] | None = None) -> tupl
     if table != "methods":
         if names is not None:
             raise BadUsage(f"--methods goes with the table of methods; {table} has rows of its own.")
-        return tuple(_ablation(recipe) if table == "ablation" else _embedding_space())
-    protocol = recipe.data.protocol
-    published = protocols.get(protocol).published if protocol else {}
+        own = {"ablation": _ablation, "embedding-space": _embedding_space, "names": _names}
+        return tuple(own[table](recipe))
+    published = _published(recipe)
     chosen = list(methods.METHODS) if names is None else [choose("method", name, methods.METHODS) for name in names]
     return tuple(
         Row(methods.get(name).title or name, Variant(name, name), methods.get(name).rule, published.get(name))
@@ -75,7 +78,28 @@ def _ablation(recipe: Recipe) -> Iterator[Row]:
         yield Row(title, variant, published["rule"], _as_published(published))
 
 
-def _embedding_space() -> Iterator[Row]:
+def _names(recipe: Recipe) -> Iterator[Row]:
+    """What ImageNet's names teach beyond masks, and what is left of it without the right words."""
+    cosine = "joem-cosine"
+    strict = {"names": "strict"}
+    for title, variant in (
+        ("JoEm, the paper's objective", Variant("joem", "joem", {"names": "none"})),
+        ("JoEm on cosines, masks alone", Variant(f"{cosine}-none", cosine, {"names": "none"})),
+        ("joem+names (strict)", Variant(f"{cosine}-strict", cosine, strict)),
+        ("joem+names", Variant(f"{cosine}-all", cosine, {"names": "all"})),
+        ("strict, shuffled words", Variant(f"{cosine}-strict-shuffled", cosine, strict, "shuffled")),
+        ("strict, random vectors", Variant(f"{cosine}-strict-random", cosine, strict, "random")),
+    ):
+        published = _published(recipe).get("joem") if variant.name == "joem" else None
+        yield Row(title, variant, methods.get(variant.method).rule, published)
+
+
+def _published(recipe: Recipe) -> Mapping[str, PublishedScores]:
+    protocol = recipe.data.protocol
+    return protocols.get(protocol).published if protocol else {}
+
+
+def _embedding_space(recipe: Recipe) -> Iterator[Row]:
     """Two-stage training and generators against the joint space."""
     in_the_paper = protocols.published_tables()["embedding_space"]["rows"]
     numbers = {

@@ -89,7 +89,9 @@ def run(
     results: dict[str, tuple[Mapping[str, Any], ...]] = {}
     failures = []
     for name, variant in variants.items():
-        rules = RULES if table == "methods" else tuple({row.rule for row in wanted if row.variant.name == name})
+        rules = (
+            RULES if table in {"methods", "names"} else tuple({row.rule for row in wanted if row.variant.name == name})
+        )
         try:
             results[name] = tuple(runs.result(variant, seed, rules) for seed in range(seeds))
         except Interrupted:
@@ -176,7 +178,10 @@ class _Runs:
     def _evaluate(self, model: Model, problem: Problem, decisions: list[DecisionSettings]) -> dict[str, Any]:
         if not decisions:
             return {}
-        found = engine.evaluate(model, problem, decisions, self.progress)
+        cached = model.recipe.train.cache is not None
+        store = engine.MapStore.open(model.recipe, model.method.visual) if cached else None
+        ranked = engine.rank_dataset(model, problem, problem.val, self.progress, store)
+        found = engine.evaluate(model, problem, decisions, ranked=ranked)
         return {evaluation.decision.rule: evaluation.to_dict() for evaluation in found}
 
 
