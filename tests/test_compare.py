@@ -192,6 +192,30 @@ def test_published_numbers_stand_beside_ours(recipe):
     assert found["supervised"] is None
 
 
+def test_the_best_zero_shot_row_stands_out_and_published_deviations_are_shown(recipe, tmp_path):
+    recipe.data.protocol = "voc-zs3-4"
+    rows = compare.rows("methods", recipe, ["joem", "spnet", "supervised"])
+    recipe.data.protocol = None
+    problem = engine.open_problem(recipe.data)
+
+    def result(rule, hiou):
+        scores = {"miou_seen": 50.0, "miou_unseen": 10.0, "hiou": hiou, "sigma": 0.8, "gamma": 0.0}
+        scores["per_class"] = dict.fromkeys(problem.vocabulary.names, 1.0)
+        return {"rules": {rule: scores}, "train_seconds": 1.0}
+
+    results = {
+        "joem": (result("ac", 20.0), result("ac", 30.0)),
+        "spnet": (result("cs", 26.0), result("cs", None)),
+        "supervised": (result("nn", 90.0),),
+    }
+    found = compare.Comparison("methods", recipe, problem, rows, results)
+    _, body = compare.score_table(found)
+    assert body[0][4:8] == ["25.0 ± 7.1", "67.0 ± 1.2", "33.4 ± 0.4", "44.6 ± 0.3"]
+    assert body[1][4:8] == ["26.0", "67.3", "21.8", "32.9"]
+    compare.write(found, tmp_path, "joem compare")
+    assert "<tr class=best><td>SPNet</td>" in (tmp_path / "methods.html").read_text()
+
+
 def test_wrong_wishes_are_named(recipe, tmp_path):
     with pytest.raises(BadUsage, match=r"Unknown table 'ablations'.*Did you mean 'ablation'"):
         compare.rows("ablations", recipe)

@@ -9,6 +9,7 @@ from joem import methods
 from joem.compare.rows import Row
 from joem.compare.runs import RULES, SCORES, Comparison, summary
 from joem.engine.files import write_json, write_text
+from joem.protocols import PublishedScores
 from joem.report import Page
 
 Table = tuple[list[str], list[list[str]]]
@@ -38,18 +39,16 @@ def scale(comparison: Comparison) -> str:
 def score_table(comparison: Comparison) -> Table:
     """Seen, unseen, hIoU (mean ± deviation over seeds), the published three, and the cost of adding a class."""
     head = ["", "rule", "seen", "unseen", "hIoU", "paper: seen", "paper: unseen", "paper: hIoU", "adding a class"]
-    body = []
-    for row in comparison.rows:
-        published = row.published
-        body.append(
-            [
-                row.title,
-                row.rule.upper(),
-                *(_mean([found[name] for found in comparison.scores(row)]) for name in SCORES),
-                *(["-"] * 3 if published is None else _numbers(published.seen, published.unseen, published.hiou)),
-                _cost(row, comparison),
-            ]
-        )
+    body = [
+        [
+            row.title,
+            row.rule.upper(),
+            *(_mean([found[name] for found in comparison.scores(row)]) for name in SCORES),
+            *_published(row.published),
+            _cost(row, comparison),
+        ]
+        for row in comparison.rows
+    ]
     return head, body
 
 
@@ -95,8 +94,23 @@ def _mean(values: Sequence[float | None], deviation: bool = True) -> str:
     return f"{found['mean']:.1f}{spread}"
 
 
-def _numbers(*values: float) -> list[str]:
-    return [f"{value:.1f}" for value in values]
+def _published(found: PublishedScores | None) -> list[str]:
+    if found is None:
+        return ["-"] * 3
+    values = (found.seen, found.unseen, found.hiou)
+    if found.deviation is None:
+        return [f"{value:.1f}" for value in values]
+    return [f"{value:.1f} ± {spread:.1f}" for value, spread in zip(values, found.deviation, strict=True)]
+
+
+def _best(comparison: Comparison) -> int | None:
+    """The row with the best mean hIoU among those that are zero-shot."""
+    means = {}
+    for place, row in enumerate(comparison.rows):
+        mean = summary([found["hiou"] for found in comparison.scores(row)])["mean"]
+        if mean is not None and not methods.get(row.variant.method).sees_every_mask:
+            means[place] = mean
+    return max(means, key=lambda place: means[place], default=None)
 
 
 def markdown(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
@@ -159,7 +173,7 @@ def write(comparison: Comparison, out: Path, command: str) -> list[Path]:
     for name, (head, body) in parts.items():
         page.heading(name)
         page.text(_CAPTIONS[name])
-        page.table(head, body)
+        page.table(head, body, best=_best(comparison) if name == "scores" else None)
         text += [f"## {name}", _CAPTIONS[name], markdown(head, body)]
     page.heading("command")
     page.code(command)
