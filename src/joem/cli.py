@@ -18,6 +18,7 @@ usage: joem COMMAND [options]      joem COMMAND --help teaches each one
   train       train a recipe on the classes you have masks for
   evaluate    score a trained model: seen, unseen, hIoU, per class
   predict     segment your own pictures with your own words
+  serve       a web page and a REST API on a model
   data        look at a dataset, write the generated one to disk, list protocols and recipes
 
 Start here:   joem quickstart
@@ -227,6 +228,35 @@ def _predict(words: Sequence[str]) -> None:
         raise JoemError(f"{len(failed)} of {len(wish.images)} pictures failed:\n  " + "\n  ".join(failed))
 
 
+def _serve(words: Sequence[str]) -> None:
+    parser = _parser(
+        "serve",
+        "--model MODEL [options]",
+        "Serve a web page and a REST API: drop a photo, type words, see the result.",
+        "joem serve --model quickstart/model",
+    )
+    from joem.web import Limits
+
+    parser.add_argument("--model", required=True, help="a model, a checkpoint or the folder of a run")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on; 0.0.0.0 for all")
+    parser.add_argument("--port", type=int, default=8000, help="port to listen on; 0 for any free one")
+    parser.add_argument(
+        "--token-file", type=Path, default=None, help="file with the bearer token that calls must carry"
+    )
+    parser.add_argument("--samples", type=Path, default=None, help="folder of pictures for the page to offer")
+    parser.add_argument("--vectors", type=Path, default=None, help="where the model's word-vector file is now")
+    parser.add_class_arguments(Limits, "limits")
+    wish = _parse(parser, words)
+    limits = Limits(**vars(wish.limits))
+    from joem.segmenter import Segmenter
+    from joem.web import serve
+    from joem.web.server import read_token
+
+    token = read_token(wish.token_file) if wish.token_file else None
+    segmenter = Segmenter.load(wish.model, search=[wish.vectors] if wish.vectors else ())
+    serve(segmenter, wish.host, wish.port, limits, token, wish.samples)
+
+
 def _data(words: Sequence[str]) -> None:
     parser = _parser(
         "data",
@@ -288,6 +318,7 @@ _COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
     "train": _train,
     "evaluate": _evaluate,
     "predict": _predict,
+    "serve": _serve,
     "data": _data,
 }
 
