@@ -77,7 +77,9 @@ class Segmentation(BaseModel):
     height: int
     names: list[str]
     unseen: list[str] = Field(description="names without training masks")
-    colours: list[tuple[int, int, int]] = Field(description="RGB of each name, as in the mask and the overlay")
+    colours: list[Annotated[list[int], Field(min_length=3, max_length=3)]] = Field(
+        description="RGB of each name, as in the mask and the overlay"
+    )
     areas: dict[str, float] = Field(description="the share of the picture that each name covers")
 
 
@@ -221,7 +223,7 @@ def _scene_routes(service: Service, workers: Workers) -> APIRouter:
     async def areas(request: Request, key: _Key, wish: Wish) -> Segmentation:
         """Which names were found, and how much of the picture each covers."""
         result = await segment(request, key, wish)
-        return Segmentation(**result.to_dict(), colours=list(result.colours))
+        return Segmentation(**result.to_dict(), colours=[list(colour) for colour in result.colours])
 
     @router.post("/{key}/mask", response_class=_Png, responses=failures)
     async def mask(request: Request, key: _Key, wish: Wish) -> Response:

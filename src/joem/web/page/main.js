@@ -109,6 +109,7 @@ async function rank(names) {
     Object.assign(state, { names, ranking });
     showGammaRange();
     showResult();
+    orderChips();
     say(summary());
   } finally {
     if (current === latest) stage.showBusy(false);
@@ -131,10 +132,8 @@ async function attempt(action) {
 
 function showResult() {
   const { ranking, rule, sigma, gamma, model } = state;
-  if (!ranking) return;
   state.labels = decide(ranking, rule, { sigma, gamma, squared: model.decision.squared });
   stage.showLabels(state.labels, ranking.colours);
-  showChips();
   if (visited) showPixel(visited.x, visited.y, false);
   for (const id of ["save-mask", "save-overlay"]) element(id).disabled = false;
 }
@@ -145,33 +144,42 @@ function areas() {
   return Array.from(counts, (count) => count / state.labels.length);
 }
 
+// Labels from the largest share of the picture to the smallest.
+function byShare(shares) {
+  return shares.map((_, label) => label).sort((a, b) => shares[b] - shares[a]);
+}
+
 function summary() {
   const { names } = state.ranking;
   const shares = areas();
-  const order = names.map((_, label) => label).filter((label) => shares[label] >= 0.005).sort((a, b) => shares[b] - shares[a]);
-  return `${state.picture.title}: ${order.slice(0, 6).map((label) => `${names[label]} ${percent(shares[label])}`).join(", ")}.`;
+  const large = byShare(shares).filter((label) => shares[label] >= 0.005).slice(0, 6);
+  return `${state.picture.title}: ${large.map((label) => `${names[label]} ${percent(shares[label])}`).join(", ")}.`;
 }
 
-function showChips() {
+// New chips for new names, those found first; they keep their places while a slider moves.
+function orderChips() {
   const { names, isUnseen, colours } = state.ranking;
+  const chips = byShare(areas()).map((label) => chip(label, names[label], isUnseen[label], colours[label]));
+  element("chips").replaceChildren(...chips);
+  showShares();
+}
+
+function showShares() {
   const shares = areas();
-  const chips = element("chips");
-  const same = chips.children.length === names.length && names.every((name, label) => chips.children[label].dataset.name === name);
-  if (!same) chips.replaceChildren(...names.map((name, label) => chip(name, isUnseen[label], colours[label])));
-  shares.forEach((share, label) => {
-    const item = chips.children[label];
+  for (const item of element("chips").children) {
+    const share = shares[item.dataset.label];
     item.classList.toggle("absent", share === 0);
     item.querySelector(".area").textContent = share ? percent(share) : "";
-  });
-  const unseen = shares.filter((_, label) => isUnseen[label]).reduce((sum, share) => sum + share, 0);
+  }
+  const unseen = shares.filter((_, label) => state.ranking.isUnseen[label]).reduce((sum, share) => sum + share, 0);
   element("share").textContent = `New classes cover ${percent(unseen)} of the picture.`;
 }
 
-function chip(name, unseen, colour) {
+function chip(label, name, unseen, colour) {
   const remove = make("button", { type: "button", textContent: "×", ariaLabel: `Remove ${name}` });
   remove.addEventListener("click", () => attempt(() => removeName(name)));
   const item = make("li", {}, swatch(colour), make("span", { className: "name", textContent: name }), badge(unseen), make("span", { className: "area" }), remove);
-  item.dataset.name = name;
+  Object.assign(item.dataset, { label, name });
   return item;
 }
 
@@ -293,13 +301,19 @@ async function addNames() {
   const added = [...new Set(typed)].filter((name) => !state.names.includes(name));
   if (added.length) await rank([...state.names, ...added]);
   element("words").value = "";
+  chipOf(typed.at(-1))?.scrollIntoView({ block: "nearest" });
 }
 
 async function removeName(name) {
   if (state.names.length === 1) throw new Error("One class must stay: add another one first.");
-  const place = state.names.indexOf(name);
+  const { nextElementSibling, previousElementSibling } = chipOf(name);
+  const neighbour = (nextElementSibling ?? previousElementSibling).dataset.name;
   await rank(state.names.filter((other) => other !== name));
-  element("chips").children[Math.min(place, state.names.length - 1)].querySelector("button").focus();
+  chipOf(neighbour)?.querySelector("button").focus();
+}
+
+function chipOf(name) {
+  return [...element("chips").children].find((item) => item.dataset.name === name);
 }
 
 async function onlyFound() {
@@ -357,7 +371,9 @@ function connect() {
 function setDecision(change) {
   Object.assign(state, change);
   showRule();
+  if (!state.ranking) return;
   showResult();
+  showShares();
 }
 
 function take(files, title) {
