@@ -181,11 +181,12 @@ def _token_check(token: str) -> Callable[..., None]:
     return check
 
 
+_BINARY = {"type": "string", "format": "binary"}
 _PICTURE = {
     "requestBody": {
         "required": True,
         "description": "the picture file itself",
-        "content": {kind: {"schema": {"type": "string", "format": "binary"}} for kind in MEDIA_TYPES.values()},
+        "content": {kind: {"schema": _BINARY} for kind in MEDIA_TYPES.values()},
     }
 }
 _Key = Annotated[str, Path(description="the key that POST /api/scenes answered")]
@@ -225,23 +226,24 @@ def _scene_routes(service: Service, workers: Workers) -> APIRouter:
         result = await segment(request, key, wish)
         return Segmentation(**result.to_dict(), colours=[list(colour) for colour in result.colours])
 
-    @router.post("/{key}/mask", response_class=_Png, responses=failures)
+    @router.post("/{key}/mask", response_class=Response, responses=_content("image/png") | failures)
     async def mask(request: Request, key: _Key, wish: Wish) -> Response:
         """The labels as a palette PNG: the value of a pixel is the index of its name."""
         result = await segment(request, key, wish)
-        return _Png(await work(request, lambda: _encoded(result.mask())))
+        return await work(request, lambda: _png(result.mask()))
 
-    @router.post("/{key}/overlay", response_class=_Png, responses=failures)
+    @router.post("/{key}/overlay", response_class=Response, responses=_content("image/png") | failures)
     async def overlay(request: Request, key: _Key, wish: Wish) -> Response:
         """The picture tinted by class, with a legend."""
         result = await segment(request, key, wish)
-        return _Png(await work(request, lambda: _encoded(result.overlay())))
+        return await work(request, lambda: _png(result.overlay()))
 
-    @router.post("/{key}/ranking", response_class=_Ranking, responses=failures)
+    @router.post("/{key}/ranking", response_class=Response, responses=_content(wire.MEDIA_TYPE) | failures)
     async def ranking(request: Request, key: _Key, wish: Names) -> Response:
         """What every rule needs of every pixel, so that labels can be decided elsewhere; docs/serve.md has the form."""
         scene, classes = service.find(key), service.names(wish.names)
-        return _Ranking(await work(request, partial(service.ranking, scene, classes)))
+        content = await work(request, partial(service.ranking, scene, classes))
+        return Response(content, media_type=wire.MEDIA_TYPE)
 
     @router.post("/{key}/explain", responses=failures)
     async def explain(request: Request, key: _Key, pixel: Pixel) -> list[Candidate]:
@@ -275,13 +277,9 @@ def _model_routes(segmenter: Segmenter, limits: Limits, samples: Sequence[Sample
         """Pictures to start with."""
         return [SampleInfo(title=one.title, url=f"/api/samples/{place}") for place, one in enumerate(samples)]
 
-    kinds = {kind: {} for kind in MEDIA_TYPES.values()}
+    answers = _content(*MEDIA_TYPES.values()) | problems.responses(404, 422)
 
-    @router.get(
-        "/samples/{place}",
-        response_class=Response,
-        responses={200: {"content": kinds}, **problems.responses(404, 422)},
-    )
+    @router.get("/samples/{place}", response_class=Response, responses=answers)
     async def sample(place: Annotated[int, Path(ge=0)]) -> Response:
         """A sample's picture file."""
         if place >= len(samples):
@@ -294,27 +292,20 @@ def _model_routes(segmenter: Segmenter, limits: Limits, samples: Sequence[Sample
 def _figures(metrics: Metrics) -> APIRouter:
     router = APIRouter()
 
-    @router.get("/metrics", response_class=_Figures)
+    @router.get("/metrics", response_class=Response, responses=_content("text/plain"))
     async def figures() -> Response:
         """Figures for Prometheus."""
-        return _Figures(metrics.text())
+        return Response(metrics.text(), media_type=CONTENT_TYPE_LATEST)
 
     return router
 
 
-class _Png(Response):
-    media_type = "image/png"
-
-
-class _Ranking(Response):
-    media_type = wire.MEDIA_TYPE
-
-
-class _Figures(Response):
-    media_type = CONTENT_TYPE_LATEST
-
-
-def _encoded(picture: Image.Image) -> bytes:
+def _png(picture: Image.Image) -> Response:
     file = io.BytesIO()
     picture.save(file, "PNG")
-    return file.getvalue()
+    return Response(file.getvalue(), media_type="image/png")
+
+
+def _content(*media_types: str) -> dict[int | str, dict[str, Any]]:
+    """The OpenAPI description of an answer that is not JSON."""
+    return {200: {"content": {kind: {"schema": _BINARY} for kind in media_types}}}
