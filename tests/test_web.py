@@ -31,9 +31,9 @@ from joem.data.scenes import Scenes
 from joem.engine.model import Model
 from joem.errors import BadUsage, JoemError
 from joem.segmenter import Scene
-from joem.web import Limits, create_app
+from joem.web import Limits, create_app, pictures
 from joem.web.cache import SceneCache
-from joem.web.guard import Guard
+from joem.web.guard import Door, Guard
 from joem.web.metrics import Metrics
 from joem.web.problems import Refusal
 from joem.web.samples import from_folder, generated
@@ -316,31 +316,31 @@ def later(function, *arguments):
     return thread, found
 
 
-def wait_for_jobs(client, count):
+def wait_until_inside(client, count):
     for _ in range(2000):
-        if f"joem_jobs {count:.1f}" in client.get("/metrics").text:
+        if f"joem_requests {count:.1f}" in client.get("/metrics").text:
             return
         threading.Event().wait(0.005)
-    pytest.fail(f"there never were {count} jobs")
+    pytest.fail(f"there never were {count} requests under way")
 
 
 def test_health_answers_while_it_works(segmenter, monkeypatch):
     with connect(segmenter, workers=1) as client, slow(segmenter, monkeypatch) as go:
         thread, found = later(send, client, as_file(scene_image()))
-        wait_for_jobs(client, 1)
+        wait_until_inside(client, 1)
         assert client.get("/health").json() == {"status": "ok"}
         assert not found
         go.set()
         thread.join()
         assert found[0].status_code == 200
-        wait_for_jobs(client, 0)
+        wait_until_inside(client, 0)
 
 
 @pytest.mark.parametrize(("limits", "status"), [({"per_client": 2}, 429), ({"queue": 2}, 503)])
 def test_too_much_at_once_is_refused(segmenter, monkeypatch, limits, status):
     with connect(segmenter, workers=1, **limits) as client, slow(segmenter, monkeypatch) as go:
         under_way = [later(send, client, as_file(scene_image(i))) for i in range(2)]
-        wait_for_jobs(client, 2)
+        wait_until_inside(client, 2)
         refused = send(client, as_file(scene_image(2)))
         assert refused.status_code == status
         assert refused.headers["retry-after"] == "1"
@@ -352,15 +352,16 @@ def test_too_much_at_once_is_refused(segmenter, monkeypatch, limits, status):
 
 
 def test_work_that_takes_too_long(segmenter, monkeypatch):
+    begun, read = [], pictures.read_picture
+    monkeypatch.setattr("joem.web.service.read_picture", lambda *given: begun.append(1) or read(*given))
     with connect(segmenter, workers=1, seconds=0.2) as client, slow(segmenter, monkeypatch) as go:
-        running, waiting = (later(send, client, as_file(scene_image(i))) for i in range(2))
-        for thread, found in (running, waiting):
+        for thread, found in [later(send, client, as_file(scene_image(i))) for i in range(2)]:
             thread.join()
             assert found[0].status_code == 504
             assert "0.2 s" in found[0].json()["message"]
-        wait_for_jobs(client, 1)  # the thread that works cannot be stopped; what waited is gone
         go.set()
-        wait_for_jobs(client, 0)
+        assert send(client, as_file(scene_image(2))).status_code == 200
+    assert len(begun) == 2  # what still waited when its time was over was dropped
 
 
 def test_a_body_that_comes_too_slowly():
@@ -372,7 +373,8 @@ def test_a_body_that_comes_too_slowly():
             await receive()
         assert refusal.value.status_code == 408
 
-    guard = Guard(app, Limits(seconds=0.05), Metrics())
+    limits = Limits(seconds=0.05)
+    guard = Guard(app, Door(limits), limits, Metrics())
     asyncio.run(guard({"type": "http", "method": "POST"}, drip, None))
 
 
@@ -385,7 +387,7 @@ def test_closing_finishes_what_runs_and_drops_what_waits():
         done.append(1)
 
     async def main():
-        running, waiting = (asyncio.ensure_future(workers.run("me", work)) for _ in range(2))
+        running, waiting = (asyncio.ensure_future(workers.run(work)) for _ in range(2))
         await asyncio.to_thread(started.wait, 10)
         threading.Timer(0.1, go.set).start()
         await asyncio.to_thread(workers.close)

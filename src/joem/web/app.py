@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from joem import __version__
 from joem.segmenter import Result, Segmenter
 from joem.web import problems, wire
-from joem.web.guard import Guard
+from joem.web.guard import Door, Guard
 from joem.web.limits import Limits
 from joem.web.metrics import Metrics
 from joem.web.pictures import MEDIA_TYPES
@@ -136,9 +136,10 @@ def create_app(
     metrics = Metrics()
     service = Service(segmenter, limits, metrics)
     workers = Workers(limits)
+    door = Door(limits)
     metrics.watch("joem_cache_bytes", "Memory of the encoded pictures kept", lambda: service.scenes.bytes)
     metrics.watch("joem_cache_scenes", "Encoded pictures kept", lambda: len(service.scenes))
-    metrics.watch("joem_jobs", "Pieces of work that run or wait", lambda: workers.jobs)
+    metrics.watch("joem_requests", "Requests with a body under way", lambda: door.inside)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -148,7 +149,7 @@ def create_app(
     app = FastAPI(
         title="joem", version=__version__, description=__doc__, lifespan=lifespan, docs_url=None, redoc_url=None
     )
-    app.add_middleware(Guard, limits=limits, metrics=metrics)
+    app.add_middleware(Guard, door=door, limits=limits, metrics=metrics)
     problems.install(app)
     guarded = [Depends(_token_check(token))] if token else []
     common = problems.responses(401) if token else {}
@@ -197,13 +198,9 @@ def _scene_routes(service: Service, workers: Workers) -> APIRouter:
     router = APIRouter(prefix="/api/scenes", tags=["scenes"])
     busy = (429, 503, 504)
 
-    async def work(request: Request, job: Callable[[], _T]) -> _T:
-        client = request.client.host if request.client else ""
-        return await workers.run(client, job)
-
-    async def segment(request: Request, key: str, wish: Wish) -> Result:
+    async def segment(key: str, wish: Wish) -> Result:
         scene, classes = service.find(key), service.names(wish.names)
-        return await work(request, partial(service.segment, scene, classes, wish.settings()))
+        return await workers.run(partial(service.segment, scene, classes, wish.settings()))
 
     @router.post("", openapi_extra=_PICTURE, responses=problems.responses(400, 408, 413, 415, 422, *busy))
     async def encode(request: Request) -> SceneInfo:
@@ -214,42 +211,44 @@ def _scene_routes(service: Service, workers: Workers) -> APIRouter:
             raise Refusal(415, f"The content type is {kind[:80]!r}: send the picture itself as one of {known}.")
         body = await request.body()
         key = key_of(body)
-        scene = service.kept(key) or await work(request, partial(service.encode, body, key))
+        scene = service.kept(key)
+        if scene is None:
+            scene = await workers.run(partial(service.encode, body, key))
         height, width = scene.pixels.shape[1:]
         return SceneInfo(scene=key, width=width, height=height)
 
     failures = problems.responses(400, 404, 408, 413, 422, *busy)
 
     @router.post("/{key}/segment", responses=failures)
-    async def areas(request: Request, key: _Key, wish: Wish) -> Segmentation:
+    async def areas(key: _Key, wish: Wish) -> Segmentation:
         """Which names were found, and how much of the picture each covers."""
-        result = await segment(request, key, wish)
+        result = await segment(key, wish)
         return Segmentation(**result.to_dict(), colours=[list(colour) for colour in result.colours])
 
     @router.post("/{key}/mask", response_class=Response, responses=_content("image/png") | failures)
-    async def mask(request: Request, key: _Key, wish: Wish) -> Response:
+    async def mask(key: _Key, wish: Wish) -> Response:
         """The labels as a palette PNG: the value of a pixel is the index of its name."""
-        result = await segment(request, key, wish)
-        return await work(request, lambda: _png(result.mask()))
+        result = await segment(key, wish)
+        return await workers.run(lambda: _png(result.mask()))
 
     @router.post("/{key}/overlay", response_class=Response, responses=_content("image/png") | failures)
-    async def overlay(request: Request, key: _Key, wish: Wish) -> Response:
+    async def overlay(key: _Key, wish: Wish) -> Response:
         """The picture tinted by class, with a legend."""
-        result = await segment(request, key, wish)
-        return await work(request, lambda: _png(result.overlay()))
+        result = await segment(key, wish)
+        return await workers.run(lambda: _png(result.overlay()))
 
     @router.post("/{key}/ranking", response_class=Response, responses=_content(wire.MEDIA_TYPE) | failures)
-    async def ranking(request: Request, key: _Key, wish: Names) -> Response:
+    async def ranking(key: _Key, wish: Names) -> Response:
         """What every rule needs of every pixel, so that labels can be decided elsewhere; docs/serve.md has the form."""
         scene, classes = service.find(key), service.names(wish.names)
-        content = await work(request, partial(service.ranking, scene, classes))
+        content = await workers.run(partial(service.ranking, scene, classes))
         return Response(content, media_type=wire.MEDIA_TYPE)
 
     @router.post("/{key}/explain", responses=failures)
-    async def explain(request: Request, key: _Key, pixel: Pixel) -> list[Candidate]:
+    async def explain(key: _Key, pixel: Pixel) -> list[Candidate]:
         """The distances of one pixel to the classes, nearest first."""
         scene, classes = service.find(key), service.names(pixel.names)
-        found = await work(request, partial(service.explain, scene, classes, pixel.x, pixel.y))
+        found = await workers.run(partial(service.explain, scene, classes, pixel.x, pixel.y))
         return [Candidate(**one) for one in found]
 
     return router

@@ -18,7 +18,7 @@ class Limits:
         classes: class names in one request, at most 255.
         name_length: characters of a class name.
         workers: pictures encoded or decided at the same time.
-        queue: requests being worked on or waiting for it; one more is answered with 503.
+        queue: requests with a body that are read, wait or are worked on; one more is answered with 503.
         per_client: of these, how many may come from one address; one more is answered with 429.
         seconds: waiting and working time of one request.
         cache_bytes: memory for encoded pictures; the last one is kept however large it is.

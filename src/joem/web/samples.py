@@ -4,6 +4,7 @@ import io
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 from PIL import Image
 
 from joem.data import scenes
@@ -40,7 +41,7 @@ def from_folder(folder: Path, pixels: int) -> list[SamplePicture]:
 
 def _as_file(pictures: scenes.Scenes, index: int) -> SamplePicture:
     sample = pictures[index]
-    shown = [pictures.names[label] for label in sample.labels.unique().tolist() if label > 0]
+    shown = [pictures.names[label] for label in np.unique(sample.labels.numpy()).tolist() if label > 0]
     file = io.BytesIO()
     Image.fromarray(sample.image.permute(1, 2, 0).numpy()).save(file, "PNG")
     return SamplePicture(", ".join(reversed(shown)), "image/png", file.getvalue())
