@@ -173,17 +173,20 @@ def test_a_ranking_without_some_kind_of_class(client, names, missing):
 
 
 def test_a_pixel_is_explained(client, segmenter):
-    expected = segmenter.encode(scene_image()).distances(NAMES)
+    scene = segmenter.encode(scene_image())
+    distances, labels = scene.distances(NAMES), scene.segment(NAMES).labels
     at = encode(client)
     for x, y in ((0, 0), (63, 63), (20, 33)):
         found = client.post(f"{at}/explain", json={"names": NAMES, "x": x, "y": y}).json()
-        distances = {one["name"]: one["distance"] for one in found}
-        assert [distances[name] for name in NAMES] == pytest.approx(expected[:, y, x].tolist(), rel=1e-4)
-        assert [one["distance"] for one in found] == sorted(distances.values())
-        assert {one["name"] for one in found if one["unseen"]} == {"blue ring", "brown horse"}
+        (first, second), places = (part.tolist() for part in distances[:, y, x].topk(2, largest=False))
+        assert [found[which]["name"] for which in ("first", "second")] == [NAMES[place] for place in places]
+        assert [found[which]["trained"] for which in ("first", "second")] == [place < 2 for place in places]
+        assert found["ratio"] == pytest.approx(first / second, rel=1e-4)
+        assert found["winners"]["ac"] == NAMES[labels[y, x]]
+    assert client.post(f"{at}/explain", json={"names": ["cow"], "x": 0, "y": 0}).json()["second"] is None
     outside = client.post(f"{at}/explain", json={"x": 64, "y": 0})
     assert outside.status_code == 422
-    assert "64 x 64" in outside.json()["message"]
+    assert "64" in outside.json()["message"]
 
 
 def test_a_picture_is_encoded_once(client, segmenter, monkeypatch):

@@ -77,18 +77,29 @@ class Segmentation(BaseModel):
     height: int
     names: list[str]
     unseen: list[str] = Field(description="names without training masks")
-    colours: list[Annotated[list[int], Field(min_length=3, max_length=3)]] = Field(
+    colours: Sequence[Annotated[Sequence[int], Field(min_length=3, max_length=3)]] = Field(
         description="RGB of each name, as in the mask and the overlay"
     )
     areas: dict[str, float] = Field(description="the share of the picture that each name covers")
 
 
-class Candidate(BaseModel):
-    """A class as one pixel sees it."""
+class Neighbour(BaseModel):
+    """A class near a pixel."""
 
     name: str
     distance: float
-    unseen: bool
+    trained: bool
+
+
+class Explanation(BaseModel):
+    """Why a pixel takes its class."""
+
+    x: int
+    y: int
+    first: Neighbour = Field(description="the nearest class")
+    second: Neighbour | None
+    ratio: float | None = Field(description="distance of the first by that of the second, which ac compares with sigma")
+    winners: dict[str, str] = Field(description="what wins under each rule, with the model's sigma and gamma")
 
 
 class Decision(BaseModel):
@@ -198,9 +209,9 @@ def _scene_routes(service: Service, workers: Workers) -> APIRouter:
     router = APIRouter(prefix="/api/scenes", tags=["scenes"])
     busy = (429, 503, 504)
 
-    async def segment(key: str, wish: Wish) -> Result:
-        scene, classes = service.find(key), service.names(wish.names)
-        return await workers.run(partial(service.segment, scene, classes, wish.settings()))
+    async def segment(key: str, wish: Wish, show: Callable[[Result], _T]) -> _T:
+        scene, names = service.find(key), service.names(wish.names)
+        return await workers.run(lambda: show(scene.segment(names, **wish.settings())))
 
     @router.post("", openapi_extra=_PICTURE, responses=problems.responses(400, 408, 413, 415, 422, *busy))
     async def encode(request: Request) -> SceneInfo:
@@ -222,34 +233,30 @@ def _scene_routes(service: Service, workers: Workers) -> APIRouter:
     @router.post("/{key}/segment", responses=failures)
     async def areas(key: _Key, wish: Wish) -> Segmentation:
         """Which names were found, and how much of the picture each covers."""
-        result = await segment(key, wish)
-        return Segmentation(**result.to_dict(), colours=[list(colour) for colour in result.colours])
+        return await segment(key, wish, lambda result: Segmentation(**result.to_dict(), colours=result.colours))
 
     @router.post("/{key}/mask", response_class=Response, responses=_content("image/png") | failures)
     async def mask(key: _Key, wish: Wish) -> Response:
         """The labels as a palette PNG: the value of a pixel is the index of its name."""
-        result = await segment(key, wish)
-        return await workers.run(lambda: _png(result.mask()))
+        return await segment(key, wish, lambda result: _png(result.mask()))
 
     @router.post("/{key}/overlay", response_class=Response, responses=_content("image/png") | failures)
     async def overlay(key: _Key, wish: Wish) -> Response:
         """The picture tinted by class, with a legend."""
-        result = await segment(key, wish)
-        return await workers.run(lambda: _png(result.overlay()))
+        return await segment(key, wish, lambda result: _png(result.overlay()))
 
     @router.post("/{key}/ranking", response_class=Response, responses=_content(wire.MEDIA_TYPE) | failures)
     async def ranking(key: _Key, wish: Names) -> Response:
         """What every rule needs of every pixel, so that labels can be decided elsewhere; docs/serve.md has the form."""
-        scene, classes = service.find(key), service.names(wish.names)
-        content = await workers.run(partial(service.ranking, scene, classes))
+        scene, names = service.find(key), service.names(wish.names)
+        content = await workers.run(partial(service.ranking, scene, names))
         return Response(content, media_type=wire.MEDIA_TYPE)
 
     @router.post("/{key}/explain", responses=failures)
-    async def explain(key: _Key, pixel: Pixel) -> list[Candidate]:
-        """The distances of one pixel to the classes, nearest first."""
-        scene, classes = service.find(key), service.names(pixel.names)
-        found = await workers.run(partial(service.explain, scene, classes, pixel.x, pixel.y))
-        return [Candidate(**one) for one in found]
+    async def explain(key: _Key, pixel: Pixel) -> Explanation:
+        """The two classes nearest to a pixel, and what wins under each rule."""
+        scene, names = service.find(key), service.names(pixel.names)
+        return Explanation(**await workers.run(partial(service.explain, scene, names, pixel.x, pixel.y)))
 
     return router
 

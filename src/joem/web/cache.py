@@ -45,4 +45,5 @@ class SceneCache:
 
 
 def _bytes(scene: Scene) -> int:
-    return scene.features.nbytes + scene.pixels.nbytes
+    # A scene keeps its latest ranking: two labels of 8 bytes and three distances of 4 for each pixel of 3 bytes.
+    return scene.features.nbytes + scene.pixels.nbytes // 3 * (3 + 28)

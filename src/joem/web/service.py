@@ -4,11 +4,11 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 import torch.nn.functional as F
 
 from joem import decision
-from joem.segmenter import Result, Scene, Segmenter
+from joem.decision import Ranking
+from joem.segmenter import Scene, Segmenter
 from joem.vocabulary import Vocabulary
 from joem.web import wire
 from joem.web.cache import SceneCache
@@ -50,37 +50,29 @@ class Service:
             raise Refusal(404, "This scene is not kept (any more): send the picture again to POST /api/scenes.")
         return scene
 
-    def names(self, names: Sequence[str] | None) -> Vocabulary:
-        """The classes that a request asks for, those of the model if None; classes without masks are unseen."""
-        own = self.segmenter.vocabulary
-        wanted = own.names if names is None else tuple(name.strip() for name in names)
+    def names(self, names: Sequence[str] | None) -> tuple[str, ...]:
+        """The class names that a request asks for, those of the model if None."""
+        wanted = self.segmenter.vocabulary.names if names is None else tuple(name.strip() for name in names)
         if len(wanted) > self._limits.classes:
             raise Refusal(422, f"names: {len(wanted)} class names, {self._limits.classes} are allowed: send fewer.")
         for name in wanted:
             if len(name) > self._limits.name_length:
                 start = f"{name[:20]!r}..."
                 raise Refusal(422, f"names: {start} is longer than the {self._limits.name_length} characters allowed.")
-        trained = set(own.seen)
-        return Vocabulary(wanted, tuple(name for name in wanted if name not in trained))
+        return wanted
 
-    def ranking(self, scene: Scene, classes: Vocabulary) -> bytes:
+    def ranking(self, scene: Scene, names: tuple[str, ...]) -> bytes:
         """The ranking of every pixel, packed."""
-        own = self.segmenter.vocabulary
-        return wire.pack(_ranking(scene, classes), classes.names, classes.unseen, own.background)
+        classes = _classes(self.segmenter, names)
+        ranking = _ranking(scene, classes)
+        return wire.pack(ranking, classes.names, classes.unseen, self.segmenter.vocabulary.background)
 
-    def explain(self, scene: Scene, classes: Vocabulary, x: int, y: int) -> list[dict[str, Any]]:
-        """The classes of one pixel with their distances, nearest first."""
+    def explain(self, scene: Scene, names: tuple[str, ...], x: int, y: int) -> dict[str, Any]:
+        """The two classes nearest to a pixel, the ratio of their distances, and what wins under each rule."""
         height, width = scene.pixels.shape[1:]
         if x >= width or y >= height:
             raise Refusal(422, f"The picture has {width} x {height} pixels, there is none at x={x}, y={y}.")
-        found = zip(classes.names, _distances(scene, classes, x, y).tolist(), strict=True)
-        unseen = set(classes.unseen)
-        ordered = sorted(found, key=lambda pair: pair[1])
-        return [{"name": name, "distance": distance, "unseen": name in unseen} for name, distance in ordered]
-
-    def segment(self, scene: Scene, classes: Vocabulary, wish: dict[str, Any]) -> Result:
-        """The labels by a rule; `wish` holds rule, sigma and gamma."""
-        return scene.segment(classes.names, **wish)
+        return _explain(scene, _classes(self.segmenter, names), x, y)
 
 
 def key_of(body: bytes) -> str:
@@ -88,15 +80,33 @@ def key_of(body: bytes) -> str:
     return hashlib.sha256(body).hexdigest()
 
 
-def _ranking(scene: Scene, classes: Vocabulary) -> decision.Ranking:
+def _classes(segmenter: Segmenter, names: tuple[str, ...]) -> Vocabulary:
+    trained = set(segmenter.vocabulary.seen)
+    return Vocabulary(names, tuple(name for name in names if name not in trained))
+
+
+def _ranking(scene: Scene, classes: Vocabulary) -> Ranking:
     prototypes = scene.segmenter.model.prototypes(classes.names)
     return decision.rank(scene.features, prototypes, classes.unseen_indices, size=scene.pixels.shape[1:])
 
 
-def _distances(scene: Scene, classes: Vocabulary, x: int, y: int) -> torch.Tensor:
-    """Distances (K,) of one pixel."""
+def _explain(scene: Scene, classes: Vocabulary, x: int, y: int) -> dict[str, Any]:
     height, width = scene.pixels.shape[1:]
+    model = scene.segmenter.model
     # The middle of the pixel where grid_sample has the picture from -1 to 1.
-    place = torch.tensor([[[[(2 * x + 1) / width - 1, (2 * y + 1) / height - 1]]]])
-    vector = F.grid_sample(scene.features, place.to(scene.features), padding_mode="border", align_corners=False)
-    return decision.distances(vector, scene.segmenter.model.prototypes(classes.names)).flatten()
+    place = scene.features.new_tensor([[[[(2 * x + 1) / width - 1, (2 * y + 1) / height - 1]]]])
+    vector = F.grid_sample(scene.features, place, padding_mode="border", align_corners=False)
+    prototypes = model.prototypes(classes.names)
+    distances = decision.distances(vector, prototypes).flatten().tolist()
+    near = [
+        {"name": name, "distance": distance, "trained": name not in classes.unseen}
+        for name, distance in sorted(zip(classes.names, distances, strict=True), key=lambda pair: pair[1])[:2]
+    ]
+    first, second = near[0], near[1] if len(near) > 1 else None
+    ranking, own = decision.rank(vector, prototypes, classes.unseen_indices), model.recipe.decision
+    winners = {
+        rule: classes.names[int(decision.decide(ranking, rule, gamma=own.gamma, sigma=own.sigma, squared=own.squared))]
+        for rule in decision.RULES
+    }
+    ratio = first["distance"] / second["distance"] if second and second["distance"] else None
+    return {"x": x, "y": y, "first": first, "second": second, "ratio": ratio, "winners": winners}

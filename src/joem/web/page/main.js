@@ -177,7 +177,7 @@ function showShares() {
 
 function chip(label, name, unseen, colour) {
   const remove = make("button", { type: "button", textContent: "×", ariaLabel: `Remove ${name}` });
-  remove.addEventListener("click", () => attempt(() => removeName(name)));
+  remove.addEventListener("click", () => attempt(() => removeClass(label)));
   const item = make("li", {}, swatch(colour), make("span", { className: "name", textContent: name }), badge(unseen), make("span", { className: "area" }), remove);
   Object.assign(item.dataset, { label, name });
   return item;
@@ -230,11 +230,10 @@ function showPixel(x, y, aloud) {
 
 // Only the nearest trained class of a pixel is in the ranking; where the second nearest is trained too, ask for it.
 async function nameSecond(near, x, y, i, aloud) {
-  const { ranking } = state;
-  const ordered = await (await ask("explain", { names: ranking.names, x, y })).json();
+  const { ranking, names } = state;
+  const { second } = await (await ask("explain", { names, x, y })).json();
   if (state.ranking !== ranking || visited?.x !== x || visited?.y !== y) return;
-  const other = ordered.find((one) => !one.unseen && one.name !== ranking.names[ranking.seen[i]]);
-  near.find((one) => one.label === NONE).label = ranking.names.indexOf(other.name);
+  near[1].label = ranking.names.indexOf(second.name);
   tellPixel(near, i, aloud);
 }
 
@@ -299,16 +298,17 @@ function addSample(title, file) {
 async function addNames() {
   const typed = element("words").value.split(",").map((name) => name.trim()).filter(Boolean);
   const added = [...new Set(typed)].filter((name) => !state.names.includes(name));
-  if (added.length) await rank([...state.names, ...added]);
+  if (!added.length) return;
+  await rank([...state.names, ...added]);
   element("words").value = "";
-  chipOf(typed.at(-1))?.scrollIntoView({ block: "nearest" });
+  chipOf(state.ranking.names.at(-1)).scrollIntoView({ block: "nearest" });
 }
 
-async function removeName(name) {
+async function removeClass(label) {
   if (state.names.length === 1) throw new Error("One class must stay: add another one first.");
-  const { nextElementSibling, previousElementSibling } = chipOf(name);
+  const { nextElementSibling, previousElementSibling } = chipOf(state.ranking.names[label]);
   const neighbour = (nextElementSibling ?? previousElementSibling).dataset.name;
-  await rank(state.names.filter((other) => other !== name));
+  await rank(state.names.filter((_, other) => other !== label));
   chipOf(neighbour)?.querySelector("button").focus();
 }
 
