@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: install quickstart test lint clean
+.PHONY: install quickstart browser test lint clean
 
 install: $(VENV)/.installed
 
@@ -20,8 +20,15 @@ lint: install
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-test: lint
+# The page is tested in Chromium: the one at hand, else the system's package, else playwright's own.
+browser: install
+	@command -v chromium || command -v chromium-browser || command -v google-chrome \
+	  || { test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -qqy chromium >/dev/null; } \
+	  || timeout 300 $(BIN)/playwright install --only-shell chromium \
+	  || echo "No Chromium could be installed: the tests of the page will be skipped."
+
+test: lint browser
 	$(BIN)/python -m pytest --cov=joem --cov-report=term
 
 clean:
-	rm -rf $(VENV) quickstart runs
+	rm -rf $(VENV) quickstart runs build

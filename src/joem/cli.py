@@ -23,6 +23,7 @@ usage: joem COMMAND [options]      joem COMMAND --help teaches each one
   sweep       the whole seen-unseen trade-off of every rule from one pass
   report      one HTML file that shows a run: scores, curves, classes, pictures
   reproduce   a table or figure of the paper, with the published values beside ours
+  serve       a web page and a REST API on a model
   data        prepare the benchmarks, look at a dataset, list protocols and recipes
 
 Start here:   joem quickstart
@@ -443,6 +444,35 @@ def _numbers(option: str, text: str | None) -> list[float]:
         raise BadUsage(f"{option} takes numbers separated by commas, got {text!r}.") from None
 
 
+def _serve(words: Sequence[str]) -> None:
+    parser = _parser(
+        "serve",
+        "--model MODEL [options]",
+        "Serve a web page and a REST API: drop a photo, type words, see the result.",
+        "joem serve --model quickstart/model",
+    )
+    from joem.web import Limits
+
+    parser.add_argument("--model", required=True, help="a model, a checkpoint or the folder of a run")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on; 0.0.0.0 for all")
+    parser.add_argument("--port", type=int, default=8000, help="port to listen on; 0 for any free one")
+    parser.add_argument(
+        "--token-file", type=Path, default=None, help="file with the bearer token that calls must carry"
+    )
+    parser.add_argument("--samples", type=Path, default=None, help="folder of pictures for the page to offer")
+    parser.add_argument("--vectors", type=Path, default=None, help="where the model's word-vector file is now")
+    parser.add_class_arguments(Limits, "limits")
+    wish = _parse(parser, words)
+    limits = Limits(**vars(wish.limits))
+    from joem.segmenter import Segmenter
+    from joem.web import serve
+    from joem.web.server import read_token
+
+    token = read_token(wish.token_file) if wish.token_file else None
+    segmenter = Segmenter.load(wish.model, search=[wish.vectors] if wish.vectors else ())
+    serve(segmenter, wish.host, wish.port, limits, token, wish.samples)
+
+
 def _data(words: Sequence[str]) -> None:
     if words[:1] == ["prepare"]:
         _prepare(words[1:])
@@ -577,6 +607,7 @@ _COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
     "sweep": _sweep,
     "report": _report,
     "reproduce": _reproduce,
+    "serve": _serve,
     "data": _data,
 }
 

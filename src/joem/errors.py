@@ -12,6 +12,19 @@ class BadUsage(JoemError):
     """The request itself is wrong (an unknown name, an impossible value); the command line exits with 2."""
 
 
+class UnknownWord(BadUsage):
+    """A class name holds a word that the word vectors do not know.
+
+    Attributes:
+        word: the word.
+        near: words like it that have a vector.
+    """
+
+    def __init__(self, message: str, word: str, near: list[str]) -> None:
+        super().__init__(message)
+        self.word, self.near = word, near
+
+
 class LeakageError(JoemError):
     """An unseen class was about to reach a loss: the run would not be zero-shot any more."""
 

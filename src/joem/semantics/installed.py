@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache, cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,9 @@ import torch
 
 from joem.errors import BadUsage, JoemError
 from joem.semantics.formats import Vector, WordVectors, mean
-from joem.semantics.words import WRITTEN_APART, alternatives
+from joem.semantics.words import REMEMBERED, WRITTEN_APART, alternatives
+
+_ENCODING = Lock()
 
 
 def package_version(package: str, install: str) -> str:
@@ -81,12 +84,18 @@ class PhraseEncoder:
         return np.array([self._row(name) for name in names], dtype=np.float32).reshape(-1, self.dimension)
 
     def _row(self, name: str) -> Vector:
-        if name not in self._known:
+        row = self._known.get(name)
+        if row is None:
             phrases = [part.replace("_", " ") for part in alternatives(name)]
             texts = [self._prompt.replace("{}", WRITTEN_APART.get(phrase, phrase)) for phrase in phrases]
-            # One text at a time: in a batch, rounding would make a name's vector depend on its company.
-            self._known[name] = mean([self.encode(text) for text in texts])
-        return self._known[name]
+            # One text at a time: in a batch, rounding would make a name's vector depend on its company. And one
+            # thread at a time: tokenizers do not bear more.
+            with _ENCODING:
+                row = mean([self.encode(text) for text in texts])
+            if len(self._known) >= REMEMBERED:
+                self._known.clear()
+            self._known[name] = row
+        return row
 
     def encode(self, text: str) -> Vector:
         """The vector of one text, (D,)."""

@@ -8,10 +8,11 @@ from typing import Literal
 
 import numpy as np
 
-from joem.errors import BadUsage
+from joem.errors import BadUsage, UnknownWord
 from joem.semantics.formats import Vector, WordVectors, mean
 
 OutOfVocabulary = Literal["error", "zero", "skip"]
+_Known = dict[str, Vector | None]
 
 WRITTEN_APART = {
     "diningtable": "dining table",
@@ -30,6 +31,9 @@ _SAME_AS |= {other: name for name, other in _SAME_AS.items()}
 # A hint is not worth reading a whole file of millions of words for.
 _HINT_WORDS = 500_000
 _HINT_CANDIDATES = 20_000
+
+REMEMBERED = 50_000
+"""Names or spellings whose vectors are kept at hand; a service hears new ones as long as it runs."""
 
 
 class NamedWords:
@@ -50,35 +54,39 @@ class NamedWords:
         self._vectors = vectors
         self._label = label
         self._oov = oov
-        self._known: dict[str, Vector | None] = {}
+        self._known: _Known = {}
         self.dimension = vectors.dimension
 
     def rows(self, names: Sequence[str]) -> Vector:
         """Vectors of the names, (K, D)."""
-        self._look_up({text for name in names for text in _all_texts(name)})
-        return np.array([self._row(name) for name in names], dtype=np.float32).reshape(-1, self.dimension)
+        known = self._look_up({text for name in names for text in _all_texts(name)})
+        return np.array([self._row(name, known) for name in names], dtype=np.float32).reshape(-1, self.dimension)
 
-    def _look_up(self, texts: set[str]) -> None:
-        new = texts - self._known.keys()
+    def _look_up(self, texts: set[str]) -> _Known:
+        """What is known of the texts; other threads may look up others at the same time."""
+        known = self._known
+        new = texts - known.keys()
         if new:
-            self._known |= dict.fromkeys(new) | self._vectors.find(new)
+            known = known | dict.fromkeys(new) | self._vectors.find(new)
+            self._known = known if len(known) <= REMEMBERED else {}
+        return known
 
-    def _row(self, name: str) -> Vector:
-        whole = self._first(name)
+    def _row(self, name: str, known: _Known) -> Vector:
+        whole = _first(name, known)
         if whole is not None:
             return whole
-        rows = [row for part in alternatives(name) if (row := self._alternative(part, name)) is not None]
+        rows = [row for part in alternatives(name) if (row := self._alternative(part, name, known)) is not None]
         if not rows:
             raise self._missing(name, name)
         return mean(rows)
 
-    def _alternative(self, text: str, name: str) -> Vector | None:
-        whole = self._first(text)
+    def _alternative(self, text: str, name: str, known: _Known) -> Vector | None:
+        whole = _first(text, known)
         if whole is not None:
             return whole
         rows = []
         for word in _words(text):
-            row = self._first(word)
+            row = _first(word, known)
             if row is None:
                 row = self._vectors.compose(word)
             if row is None and self._oov == "error":
@@ -89,11 +97,7 @@ class NamedWords:
                 rows.append(row)
         return mean(rows) if rows else None
 
-    def _first(self, text: str) -> Vector | None:
-        """The vector of the first spelling that has one."""
-        return next((row for t in _spellings(text) if (row := self._known[t]) is not None), None)
-
-    def _missing(self, word: str, name: str) -> BadUsage:
+    def _missing(self, word: str, name: str) -> UnknownWord:
         similar = (
             other
             for other in islice(self._vectors.words(), _HINT_WORDS)
@@ -101,11 +105,18 @@ class NamedWords:
         )
         near = get_close_matches(word, islice(similar, _HINT_CANDIDATES), n=3)
         hint = f" Near matches: {', '.join(near)}." if near else ""
-        return BadUsage(
+        return UnknownWord(
             f"No vector for the word {word!r} of the class {name!r} in {self._label}.{hint} "
             f"Rename the class, give alternatives ('{name}|other name'), or go on without the word "
-            "with oov='zero' or oov='skip'."
+            "with oov='zero' or oov='skip'.",
+            word,
+            near,
         )
+
+
+def _first(text: str, known: _Known) -> Vector | None:
+    """The vector of the first spelling that has one."""
+    return next((row for t in _spellings(text) if (row := known[t]) is not None), None)
 
 
 def alternatives(name: str) -> list[str]:

@@ -1,0 +1,25 @@
+"""The web service: a REST API and one page on a `Segmenter`. Needs `pip install "joem[serve]"`."""
+
+from typing import TYPE_CHECKING, Any
+
+from joem.web.limits import Limits
+
+if TYPE_CHECKING:
+    from joem.web.app import create_app
+    from joem.web.server import serve
+
+__all__ = ["Limits", "create_app", "serve"]
+
+
+def __getattr__(name: str) -> Any:
+    """FastAPI and torch load when used, so that `joem serve --help` is quick."""
+    if name not in __all__:
+        raise AttributeError(f"module 'joem.web' has no attribute {name!r}")
+    from joem.errors import JoemError
+
+    try:
+        from joem.web.app import create_app
+        from joem.web.server import serve
+    except ModuleNotFoundError as error:
+        raise JoemError(f'{error.name} is not installed. Install it with: pip install "joem[serve]"') from None
+    return {"create_app": create_app, "serve": serve}[name]

@@ -1,0 +1,42 @@
+"""What one request, and all of them together, may cost."""
+
+from dataclasses import dataclass, fields
+
+from joem.errors import BadUsage
+
+MOST_CLASSES = 255
+"""A label is one byte on the way to the page, and 255 means that there is no such class."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds of the service.
+
+    Args:
+        bytes: size of a request's body.
+        pixels: width x height of a picture, checked before it is decoded.
+        classes: class names in one request, at most 255.
+        name_length: characters of a class name.
+        workers: pictures encoded or decided at the same time.
+        queue: requests with a body that are read, wait or are worked on; one more is answered with 503.
+        per_client: of these, how many may come from one address; one more is answered with 429.
+        seconds: waiting and working time of one request.
+        cache_bytes: memory for encoded pictures; the last one is kept however large it is.
+    """
+
+    bytes: int = 10_000_000
+    pixels: int = 2_000_000
+    classes: int = MOST_CLASSES
+    name_length: int = 80
+    workers: int = 2
+    queue: int = 64
+    per_client: int = 32
+    seconds: float = 30.0
+    cache_bytes: int = 500_000_000
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            if not getattr(self, field.name) > 0:
+                raise BadUsage(f"limits.{field.name} must be more than 0, got {getattr(self, field.name)}.")
+        if self.classes > MOST_CLASSES:
+            raise BadUsage(f"limits.classes can be {MOST_CLASSES} at most, got {self.classes}.")

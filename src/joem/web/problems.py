@@ -1,0 +1,83 @@
+"""Errors of the service: one JSON form for all of them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+
+from joem.errors import JoemError, UnknownWord
+
+_MEANINGS = {
+    400: "The request or the picture cannot be read.",
+    401: "The bearer token is missing or wrong.",
+    404: "There is no such scene or sample.",
+    408: "The body took too long to arrive.",
+    413: "The body or the picture is too large.",
+    415: "The body is not a picture of a known kind.",
+    422: "A value is not allowed, or a word has no vector.",
+    429: "This address already has too many requests under way.",
+    503: "The service is busy.",
+    504: "The work took too long.",
+}
+
+
+class Problem(BaseModel):
+    """What every error answers."""
+
+    message: str
+    """What was got, what was expected, what to do."""
+    word: str | None = None
+    """The word that has no vector, if that is the problem."""
+    near: list[str] | None = None
+    """Words like it that have one."""
+
+
+class Refusal(HTTPException):
+    """Raised anywhere below a request to answer it with an error."""
+
+    def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(status, message, headers)
+
+
+def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The OpenAPI description of the errors that a route can answer."""
+    return {status: {"model": Problem, "description": _MEANINGS[status]} for status in statuses}
+
+
+def answer(status: int, problem: Problem, headers: Mapping[str, str] | None = None) -> JSONResponse:
+    """The response that tells a problem."""
+    return JSONResponse(problem.model_dump(exclude_none=True), status, headers)
+
+
+def install(app: FastAPI) -> None:
+    """Give every error that can leave a route the one JSON form."""
+
+    @app.exception_handler(HTTPException)
+    def refused(_: Request, error: HTTPException) -> JSONResponse:
+        return answer(error.status_code, Problem(message=error.detail), error.headers)
+
+    @app.exception_handler(RequestValidationError)
+    def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
+        found = error.errors()
+        unreadable = any(one["type"] == "json_invalid" for one in found)
+        return answer(400 if unreadable else 422, Problem(message=" ".join(map(_sentence, found))))
+
+    @app.exception_handler(JoemError)
+    def wrong(_: Request, error: JoemError) -> JSONResponse:
+        if isinstance(error, UnknownWord):
+            return answer(422, Problem(message=str(error), word=error.word, near=error.near))
+        return answer(422, Problem(message=str(error)))
+
+    @app.exception_handler(Exception)
+    def failed(_: Request, error: Exception) -> JSONResponse:
+        return answer(500, Problem(message=f"The service failed ({type(error).__name__}); its log says more."))
+
+
+def _sentence(error: Mapping[str, Any]) -> str:
+    # What was sent is not repeated: it can be long, and may hold characters that cannot be sent back.
+    place: Sequence[object] = error["loc"]
+    return f"{'.'.join(map(str, place))}: {error['msg']}."

@@ -1,0 +1,323 @@
+"""The page in a real browser; screenshots go to build/screenshots."""
+
+import io
+import shutil
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import uvicorn
+from PIL import Image
+from playwright.sync_api import expect, sync_playwright
+
+from joem import Segmenter, decision, engine
+from joem.data.scenes import Scenes
+from joem.web import create_app
+from joem.web.samples import generated
+
+SCREENSHOTS = Path(__file__).parents[1] / "build" / "screenshots"
+NEW = "striped blue circle"
+
+
+@pytest.fixture(scope="module")
+def segmenter(tiny, tmp_path_factory) -> Segmenter:
+    torch.manual_seed(0)
+    run = tmp_path_factory.mktemp("run")
+    engine.train(tiny, run)
+    return Segmenter.load(run)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with sync_playwright() as playwright:
+        installed = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+        path = installed or playwright.chromium.executable_path
+        if not Path(path).exists():
+            pytest.skip("no Chromium: install Debian's package chromium, or run `playwright install chromium`")
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+def start(segmenter, token=None):
+    app = create_app(segmenter, token=token, samples=generated(segmenter.model.recipe.data))
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning"))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    port = server.servers[0].sockets[0].getsockname()[1]
+    return server, thread, f"http://127.0.0.1:{port}/"
+
+
+@pytest.fixture(scope="module")
+def address(segmenter):
+    server, thread, address = start(segmenter)
+    yield address
+    server.should_exit = True
+    thread.join()
+
+
+@pytest.fixture
+def visit(browser, address):
+    """Open the page; afterwards, no script may have failed and nothing may have been asked of other machines."""
+    contexts, errors = [], []
+
+    def open_page(url=address, **options):
+        context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
+        contexts.append(context)
+        page = context.new_page()
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+        page.on("request", lambda r: None if r.url.startswith((url, "blob:")) else errors.append(r.url))
+        page.goto(url)
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    # The browser itself reports refusals (4xx), which some tests provoke.
+    assert [error for error in errors if "Failed to load resource" not in error] == []
+
+
+def settle(page):
+    expect(page.locator("#stage")).to_have_attribute("aria-busy", "false", timeout=20_000)
+    expect(page.locator("#save-mask")).to_be_enabled()
+
+
+def picture(size=96) -> Image.Image:
+    return Image.fromarray(Scenes(3, size, seed=9)[2].image.permute(1, 2, 0).numpy()).crop((0, 0, size, size - 21))
+
+
+def upload(page, image, name="photo.png"):
+    file = io.BytesIO()
+    image.save(file, "PNG")
+    page.locator("#file").set_input_files({"name": name, "mimeType": "image/png", "buffer": file.getvalue()})
+    expect(page.locator("#status")).to_contain_text(f"{name}: ")
+    settle(page)
+
+
+def add(page, words):
+    page.get_by_label("Add class names").fill(words)
+    page.keyboard.press("Enter")
+
+
+def download(page, button) -> Image.Image:
+    with page.expect_download() as found:
+        page.get_by_role("button", name=button, exact=True).click()
+    assert found.value.suggested_filename == f"{button.lower()}.png"
+    return Image.open(found.value.path())
+
+
+def chips(page):
+    return page.locator("#chips .name").all_inner_texts()
+
+
+def test_from_a_photo_and_words_to_a_mask(visit, segmenter):
+    page = visit()
+    settle(page)
+    page.screenshot(path=SCREENSHOTS / "start.png")
+    upload(page, picture())
+    assert page.locator("#photo").evaluate("canvas => [canvas.width, canvas.height]") == [96, 75]
+    add(page, f"{NEW}, brown horse")
+    chip = page.locator(f"#chips li[data-name='{NEW}']")
+    expect(chip.locator(".badge")).to_have_text("new")
+    expect(page.locator("#chips li[data-name='red circle'] .badge")).to_have_text("trained")
+    page.get_by_role("button", name="Remove yellow ring").click()
+    expect(page.locator("#chips li[data-name='yellow ring']")).to_have_count(0)
+    names = [name for name in segmenter.vocabulary.names if name != "yellow ring"] + [NEW, "brown horse"]
+    assert sorted(chips(page)) == sorted(names)
+
+    requests = []
+    page.on("request", lambda request: requests.append(request.url))
+    scene, masks = segmenter.encode(picture()), []
+    for sigma in ("0.97", "0.9", "0.75"):
+        page.get_by_label("Sigma").fill(sigma)
+        expected = scene.segment(names, "ac", sigma=float(sigma))
+        mask = download(page, "Mask")
+        assert np.array_equal(np.asarray(mask), expected.labels.numpy())
+        assert mask.getpalette()[: 3 * len(names)] == [channel for colour in expected.colours for channel in colour]
+        masks.append(np.asarray(mask))
+    assert not np.array_equal(masks[0], masks[2]), "the slider must have changed something"
+    assert [url for url in requests if not url.startswith("blob:")] == [], "the slider must not ask the service"
+
+    overlay = download(page, "Overlay")
+    assert np.array_equal(np.asarray(overlay), np.asarray(expected.overlay()))
+    page.screenshot(path=SCREENSHOTS / "desktop.png")
+
+
+def test_browser_and_service_decide_alike_for_any_setting(visit, segmenter):
+    page = visit()
+    names = [*segmenter.vocabulary.names, NEW]
+    decide = """async ({names, settings}) => {
+        const { decide, unpack } = await import("/page/ranking.js");
+        const sample = await (await fetch("/api/samples/1")).blob();
+        const post = (path, body, kind) => fetch(path, {method: "POST", body, headers: {"Content-Type": kind}});
+        const { scene } = await (await post("/api/scenes", sample, "image/png")).json();
+        const answer = await post(`/api/scenes/${scene}/ranking`, JSON.stringify({names}), "application/json");
+        const ranking = unpack(await answer.arrayBuffer());
+        return settings.map((one) => Array.from(decide(ranking, one.rule, one)));
+    }"""
+    random = np.random.default_rng(0)
+    sample = generated(segmenter.model.recipe.data)[1]
+    scene = segmenter.encode(Image.open(io.BytesIO(sample.content)))
+    wanted = [names.index(name) for name in names if name not in segmenter.vocabulary.seen]
+    ranking = decision.rank(scene.features, segmenter.model.prototypes(tuple(names)), wanted, scene.pixels.shape[1:])
+    settings = [
+        {"rule": rule, "sigma": float(sigma), "gamma": float(gamma), "squared": squared}
+        for rule in decision.RULES
+        for squared in (False, True)
+        for sigma, gamma in zip(random.uniform(0.5, 1, 12), random.uniform(0, 0.3, 12), strict=True)
+    ]
+    # Values that fall on the border of a rule at some pixel.
+    ratios = (ranking.seen_distance / ranking.unseen_distance).flatten().clamp(max=1)[::97].tolist()
+    settings += [{"rule": "ac", "sigma": ratio, "gamma": 0, "squared": False} for ratio in ratios]
+    gaps = (ranking.unseen_distance - ranking.seen_distance).flatten().clamp(min=0)[::97].tolist()
+    settings += [{"rule": "cs", "sigma": 1, "gamma": gap, "squared": False} for gap in gaps]
+    found = page.evaluate(decide, {"names": names, "settings": settings})
+    for one, labels in zip(settings, found, strict=True):
+        assert labels == decision.decide(ranking, **one).flatten().tolist(), one
+
+
+def test_a_pixel_is_explained_by_pointer_keyboard_and_touch(visit, segmenter):
+    page = visit(has_touch=True)
+    settle(page)
+    upload(page, picture())
+    scene = segmenter.encode(picture())
+    distances, labels = scene.distances(), scene.segment().labels
+    box = page.locator("#stage").bounding_box()
+
+    def check(x, y):
+        first, second = distances[:, y, x].topk(2, largest=False).indices.tolist()
+        names = segmenter.vocabulary.names
+        expect(page.locator("#pixel-label")).to_have_text(f"x {x}, y {y}: {names[labels[y, x]]}")
+        expect(page.locator("#pixel-classes li").nth(0)).to_contain_text(names[first])
+        expect(page.locator("#pixel-classes li").nth(1)).to_contain_text(names[second])
+        ratio = float(distances[first, y, x] / distances[second, y, x])
+        told = page.locator("#pixel-why").inner_text()
+        assert float(told.split()[1].rstrip(".,")) == pytest.approx(ratio, abs=2e-3)
+
+    def place(x, y):
+        return box["x"] + (x + 0.5) * box["width"] / 96, box["y"] + (y + 0.5) * box["height"] / 75
+
+    for x, y in ((5, 5), (50, 40), (95, 74)):
+        page.mouse.move(*place(x, y))
+        check(x, y)
+    page.touchscreen.tap(*place(30, 20))
+    check(30, 20)
+    page.locator("#stage").focus()
+    page.keyboard.press("Shift+ArrowRight")
+    page.keyboard.press("ArrowDown")
+    check(31, 22)
+    expect(page.locator("#status")).to_contain_text("x 31, y 22")
+    page.screenshot(path=SCREENSHOTS / "pixel.png")
+
+
+def test_rules_and_comparison(visit):
+    page = visit()
+    settle(page)
+    page.get_by_role("radio", name="CS").check()
+    expect(page.get_by_label("Sigma")).to_be_hidden()
+    everything_new = page.locator("#gamma").get_attribute("max")
+    page.get_by_label("Gamma").fill(everything_new)
+    expect(page.locator("#share")).to_contain_text("New classes cover")
+    page.get_by_role("radio", name="NN").check()
+    expect(page.get_by_label("Gamma")).to_be_hidden()
+    page.keyboard.press("ArrowRight")
+    expect(page.get_by_role("radio", name="CS")).to_be_checked()
+    compare = page.get_by_label("Compare with the original")
+    compare.fill("50")
+    assert page.locator("#tint").evaluate("canvas => canvas.style.clipPath") == "inset(0px 0px 0px 50%)"
+    expect(compare).to_have_attribute("aria-valuetext", "original on the left 50 %")
+    page.screenshot(path=SCREENSHOTS / "compare.png")
+
+
+def test_mistakes_are_told_and_mended(visit):
+    page = visit()
+    settle(page)
+    before = chips(page)
+    add(page, "purple elephannt")
+    alert = page.get_by_role("alert")
+    expect(alert).to_contain_text("do not know “elephannt”", timeout=10_000)
+    assert chips(page) == before
+    page.screenshot(path=SCREENSHOTS / "unknown-word.png")
+    alert.get_by_role("button", name="elephant", exact=True).click()
+    expect(page.locator("#chips li[data-name='purple elephant']")).to_have_count(1)
+    expect(alert).to_be_hidden()
+    page.locator("#file").set_input_files({"name": "a.png", "mimeType": "image/png", "buffer": b"no picture"})
+    expect(alert).to_contain_text("cannot read this file")
+    page.get_by_role("button", name="Only found ones").click()
+    expect(page.locator("#chips .absent")).to_have_count(0)
+    page.get_by_role("button", name="Model’s classes").click()
+    expect(page.locator("#chips li")).to_have_count(len(before))
+
+
+def test_a_large_photo_is_reduced(visit, segmenter):
+    page = visit()
+    settle(page)
+    upload(page, picture().resize((2400, 1200)), "large.png")
+    width, height = page.locator("#photo").evaluate("canvas => [canvas.width, canvas.height]")
+    assert width * height <= 1 << 20
+    assert width / height == pytest.approx(2, abs=0.01)
+    mask = download(page, "Mask")
+    assert mask.size == (width, height)
+
+
+def test_a_picture_that_the_service_forgot_is_sent_again(visit, segmenter, browser, tmp_path):
+    page = visit()
+    settle(page)
+    page.route("**/ranking", lambda route: route.fulfill(status=404, json={"message": "gone"}), times=1)
+    add(page, NEW)
+    expect(page.locator(f"#chips li[data-name='{NEW}']")).to_have_count(1)
+
+
+def test_a_token_is_asked_for_and_used(visit, segmenter):
+    server, thread, address = start(segmenter, token="s3cret")
+    try:
+        page = visit(address)
+        for token in ("wrong", "s3cret"):
+            expect(page.get_by_role("dialog")).to_be_visible()
+            page.get_by_label("Token", exact=True).fill(token)
+            page.keyboard.press("Enter")
+        settle(page)
+        expect(page.locator("#samples img")).to_have_count(6)
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("dark", {"color_scheme": "dark"}),
+        ("phone", {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True}),
+        ("phone-dark", {"viewport": {"width": 320, "height": 640}, "is_mobile": True, "color_scheme": "dark"}),
+    ],
+)
+def test_every_screen_has_room(visit, name, options):
+    page = visit(**options)
+    settle(page)
+    add(page, NEW)
+    expect(page.locator(f"#chips li[data-name='{NEW}']")).to_have_count(1)
+    page.screenshot(path=SCREENSHOTS / f"{name}.png", full_page=True)
+    wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    assert wide <= 0, "nothing may stick out at the side"
+
+
+def test_everything_has_a_name_and_can_be_reached(visit):
+    page = visit()
+    settle(page)
+    unnamed = page.evaluate("""() => [...document.querySelectorAll("button, input, img")]
+        .filter((one) => !(one.ariaLabel || one.labels?.length || one.textContent.trim() || one.alt))
+        .filter((one) => !one.querySelector("img[alt]"))
+        .map((one) => one.outerHTML)""")
+    assert unnamed == []
+    reached = set()
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        reached.add(page.evaluate("document.activeElement.id || document.activeElement.value"))
+    assert {"stage", "compare", "opacity", "file", "words", "reset", "found", "ac", "sigma"} <= reached
+    assert {"save-mask", "save-overlay"} <= reached
