@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from joem import losses
 from joem.losses_compared import pairwise_relations
-from joem.methods.generative import GenerativeMethod, with_noise
+from joem.methods.generative import GenerativeMethod, by_class, mean_moment_matching, with_noise
 from joem.recipe import GeneratorSettings, MethodSettings, ModelSettings
 from joem.vocabulary import Vocabulary
 
@@ -40,10 +40,12 @@ class CSRL(GenerativeMethod):
     def generator_terms(self, features: Tensor, labels: Tensor) -> dict[str, Tensor]:
         """The moment matching of seen classes, and the relations of the mean features of all classes."""
         settings, count = self.settings, len(self.vocabulary)
-        means = self.make(range(count), settings.generator.samples, labels).mean(dim=0)
+        real = by_class(features, labels, settings.generator.samples)
+        made = self.make(range(count), settings.generator.samples, labels)
+        means = made.mean(dim=0)
         divergence = losses.semantic_consistency(self.vectors, means, settings.tau_s, settings.tau_mu)
         return {
-            "point": super().generator_terms(features, labels)["mmd"],
+            "point": mean_moment_matching(real, made[:, list(real)]),
             "pair": settings.generator.pair_weight * pairwise_relations(self.vectors, means),
             "list": settings.generator.list_weight * divergence / count,
         }

@@ -1,7 +1,7 @@
 """Systems that make features of unseen classes up from their words, to train an ordinary classifier with them."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -50,9 +50,7 @@ class GenerativeMethod(ClassifierMethod):
     def generator_terms(self, features: Tensor, labels: Tensor) -> dict[str, Tensor]:
         """sqrt(MMD²) between real and made-up features, the mean over the classes of the batch."""
         real = by_class(features, labels, self.settings.generator.samples)
-        made = self.make(list(real), self.settings.generator.samples, labels)
-        parts = [moment_matching(one, made[:, place]) for place, one in enumerate(real.values())]
-        return {"mmd": torch.stack(parts).mean() if parts else 0 * made.sum()}
+        return {"mmd": mean_moment_matching(real, self.make(list(real), self.settings.generator.samples, labels))}
 
     def classify(self, features: Tensor, labels: Tensor) -> Objective:
         """Cross entropy over all classes of real pixels of seen and made-up ones of unseen classes."""
@@ -89,6 +87,12 @@ def by_class(features: Tensor, labels: Tensor, most: int) -> dict[int, Tensor]:
         chosen = torch.randperm(len(places), device=places.device)[:most]
         found[label] = rows[places[chosen]]
     return found
+
+
+def mean_moment_matching(real: Mapping[int, Tensor], made: Tensor) -> Tensor:
+    """sqrt(MMD²) between real features by class and made-up ones (N,K,C) of the same classes, the mean over these."""
+    parts = [moment_matching(rows, made[:, place]) for place, rows in enumerate(real.values())]
+    return torch.stack(parts).mean() if parts else 0 * made.sum()
 
 
 def with_noise(words: Tensor, size: int) -> Tensor:
