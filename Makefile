@@ -24,7 +24,7 @@ lint: install
 browser: install
 	@command -v chromium || command -v chromium-browser || command -v google-chrome \
 	  || { test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -qqy chromium >/dev/null; } \
-	  || timeout 300 $(BIN)/playwright install --only-shell chromium \
+	  || timeout 300 $(BIN)/playwright install chromium \
 	  || echo "No Chromium could be installed: the tests of the page will be skipped."
 
 test: lint browser

@@ -26,7 +26,7 @@ from joem import Segmenter
 from joem.data import scenes
 
 SIZES = ((64, 64), (128, 96), (200, 256), (512, 512))
-CACHE = 4_000_000
+CACHE = 20_000_000
 PNG = {"Content-Type": "image/png"}
 
 
