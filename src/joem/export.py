@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -180,7 +180,7 @@ class _ConvSame(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         of = self.of
-        return _conv_same(x, of.weight, of.bias, list(of.stride), list(of.dilation), of.groups)
+        return cast(Tensor, _conv_same(x, of.weight, of.bias, list(of.stride), list(of.dilation), of.groups))
 
 
 @torch.library.custom_op("joem::conv_same", mutates_args=())
@@ -206,7 +206,7 @@ def _conv_same_in_onnx(x: Any, weight: Any, bias: Any, stride: Any, dilation: An
 
 
 def _program(model: Model) -> Any:
-    method = copy.deepcopy(model.method).cpu().eval()
+    method = copy.deepcopy(model.method).cpu()
     for name, module in list(method.named_modules()):
         if isinstance(module, Conv2dSame):
             method.set_submodule(name, _ConvSame(module))
@@ -214,19 +214,19 @@ def _program(model: Model) -> Any:
     prototypes = model.prototypes().cpu()
     example = (pixels, prototypes, torch.zeros(len(prototypes), dtype=torch.bool), torch.tensor(1.0), torch.tensor(0.0))
     return torch.onnx.export(
-        _Whole(method),
+        _Whole(method).eval(),
         example,
         dynamo=True,
         verbose=False,
         input_names=INPUTS,
         output_names=OUTPUTS,
-        dynamic_shapes=({0: "height", 1: "width"}, {0: "classes"}, {0: "classes"}, None, None),
+        dynamic_shapes=({0: "height", 1: "width"}, {0: "classes"}, {0: torch.export.Dim.DYNAMIC}, None, None),
         custom_translation_table={torch.ops.joem.conv_same.default: _conv_same_in_onnx},
     )
 
 
 def _encoder_program(model: Model) -> Any:
-    module = _Prototypes(copy.deepcopy(model.method).cpu().eval())
+    module = _Prototypes(copy.deepcopy(model.method).cpu()).eval()
     return torch.onnx.export(
         module,
         (model.vectors,),
@@ -273,7 +273,9 @@ def _session(model: str | Path | bytes) -> Any:
     try:
         return onnxruntime.InferenceSession(model, options, providers=onnxruntime.get_available_providers())
     except Exception as error:
-        raise JoemError(f"onnxruntime cannot load {model if isinstance(model, str | Path) else 'it'}: {error}") from error
+        raise JoemError(
+            f"onnxruntime cannot load {model if isinstance(model, str | Path) else 'it'}: {error}"
+        ) from error
 
 
 def _require_packages() -> None:

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -40,7 +40,7 @@ class Segmenter(ModelHubMixin, library_name="joem", pipeline_tag="image-segmenta
     """
 
     # Given, or the mixin would write a copy of the whole model into config.json; model.json says everything.
-    _hub_mixin_config: ClassVar[dict[str, str]] = {"library_name": "joem"}
+    _hub_mixin_config = {"library_name": "joem"}  # noqa: RUF012
 
     def __init__(self, model: "Model | OnnxModel") -> None:
         self.model = model
@@ -67,9 +67,7 @@ class Segmenter(ModelHubMixin, library_name="joem", pipeline_tag="image-segmenta
         self._torch_model().write(save_directory)
 
     @classmethod
-    def _from_pretrained(
-        cls, *, model_id: str, search: Iterable[str | Path] = (), **download: Any
-    ) -> "Segmenter":
+    def _from_pretrained(cls, *, model_id: str, search: Iterable[str | Path] = (), **download: Any) -> "Segmenter":
         folder = Path(model_id)
         if not folder.is_dir():
             folder = Path(snapshot_download(model_id, allow_patterns=[DESCRIPTION, WEIGHTS], **download))
@@ -82,7 +80,10 @@ class Segmenter(ModelHubMixin, library_name="joem", pipeline_tag="image-segmenta
 
     def to(self, device: str | torch.device) -> "Segmenter":
         """Move the networks to a device."""
-        self._torch_model().method.to(device)
+        try:
+            self._torch_model().method.to(device)
+        except RuntimeError as error:
+            raise BadUsage(f"The device {str(device)!r} cannot be used: {error}") from None
         return self
 
     def with_prompt(self, prompt: str) -> "Segmenter":
@@ -162,7 +163,7 @@ class Classes:
     def distances(self, features: Tensor, size: Sequence[int] | None) -> Tensor:
         """Distances (B,K,Ho,Wo) to the nearest word of each class."""
         by_word = decision.distances(features, self.prototypes, size)
-        groups = by_word.split(torch.bincount(self.owners).tolist(), dim=1)
+        groups = torch.split(by_word, torch.bincount(self.owners).tolist(), dim=1)
         return torch.stack([group.amin(dim=1) for group in groups], dim=1)
 
     def _seen_with_synonyms(self, is_unseen: Tensor) -> list[int]:
@@ -247,9 +248,7 @@ class Scene:
         order = distances.argsort(stable=True)[:2].tolist()
         first, *rest = (Neighbour(classes.names[i], float(distances[i]), i not in classes.unseen) for i in order)
         ranking = classes.rank(feature, None, classes.unseen)
-        winners = {
-            rule: classes.names[int(self._decide(ranking, rule, sigma, gamma))] for rule in decision.RULES
-        }
+        winners = {rule: classes.names[int(self._decide(ranking, rule, sigma, gamma))] for rule in decision.RULES}
         second = rest[0] if rest else None
         ratio = first.distance / second.distance if second and second.distance else None
         return Explanation(x, y, first, second, ratio, winners)
@@ -350,6 +349,10 @@ class Result:
         d is the distance to the class the pixel took and d' that to the nearest other class. 0 means that another
         class is as near, or nearer where the rule preferred this one; 1 that this one is met exactly.
         """
+        return self._confidences
+
+    @cached_property
+    def _confidences(self) -> dict[str, float | None]:
         if self.certainty is None:
             return dict.fromkeys(self.names)
         sums = torch.bincount(self.labels.flatten(), self.certainty().flatten().double(), minlength=len(self.names))

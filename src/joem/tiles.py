@@ -31,10 +31,10 @@ def encode(features: Callable[[Tensor], Tensor], pixels: Tensor) -> Tensor:
     height, width = pixels.shape[1:]
     if max(height, width) <= SIDE:
         return features(pixels)
-    total = weights = None
+    stride, total, weights = 0, torch.empty(0), torch.empty(0)  # known once the first tile is
     for top, left in itertools.product(starts(height), starts(width)):
         part = features(pixels[:, top : top + SIDE, left : left + SIDE])
-        if total is None or weights is None:
+        if not stride:
             stride = SIDE // max(part.shape[2:])  # along a side that is cut, the first tile is whole
             total = part.new_zeros(1, part.shape[1], -(-height // stride), -(-width // stride))
             weights = part.new_zeros(total.shape[2:])

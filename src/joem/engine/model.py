@@ -178,8 +178,9 @@ def find_model(path: str | Path) -> Path:
         if (folder / DESCRIPTION).is_file():
             return folder
     raise JoemError(
-        f"There is no model in {path}: expected a folder with {DESCRIPTION} and {WEIGHTS}, as joem train and "
-        f"joem quickstart write it, or one of the models in the box: {', '.join(boxed()) or 'none in this version'}."
+        f"There is no model in {path}: expected a folder with {DESCRIPTION} and {WEIGHTS}, as joem train and joem "
+        f"quickstart write it, or the name of a model in the box ({', '.join(boxed()) or 'this one has none'}). "
+        "joem quickstart makes one in minutes."
     )
 
 
