@@ -93,7 +93,9 @@ def test_a_wish_that_cannot_be_met_fails_before_any_picture_is_read(segmenter, t
 def test_a_picture_that_cannot_be_saved_stops_no_other(segmenter, photos, tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "a").write_text("in the way")
-    done = list(prediction.predict(segmenter, prediction.find_pictures([str(photos)]), prediction.Wish(), tmp_path / "out"))
+    done = list(
+        prediction.predict(segmenter, prediction.find_pictures([str(photos)]), prediction.Wish(), tmp_path / "out")
+    )
     assert [each.error is None for each in done] == [False, True, True]
     assert "a.bmp" in done[0].error
 

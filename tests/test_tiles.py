@@ -1,3 +1,5 @@
+import itertools
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -36,7 +38,7 @@ def test_tiles_cover_a_side_line_up_and_overlap(length):
     assert starts[-1] + tiles.SIDE >= length
     assert all(start % tiles.GRID == 0 for start in starts)
     assert length <= tiles.SIDE or starts[-1] + tiles.SIDE - length < tiles.GRID  # no sliver at the end
-    for start, following in zip(starts, starts[1:], strict=False):
+    for start, following in itertools.pairwise(starts):
         assert start < following <= start + tiles.SIDE - tiles.OVERLAP + tiles.GRID
 
 
