@@ -53,7 +53,7 @@ def deciding_again(model: Segmenter) -> None:
 
 
 def several_at_once(model: Segmenter) -> None:
-    method = model.model.method
+    method = model.model.method.eval()
     batch = torch.randn(4, 3, 512, 512)
     with torch.no_grad():
         alone = milliseconds(lambda: [method.features(image[None]) for image in batch])

@@ -149,9 +149,11 @@ class Classes:
 
     def rank(self, features: Tensor, size: Sequence[int] | None, unseen: Sequence[int]) -> Ranking:
         """`decision.rank` where the distance to a class is that to the nearest of its words."""
-        owners = self.owners.to(features.device)
         is_unseen = torch.isin(self.owners, torch.tensor(unseen, dtype=torch.int64))
         ranking = decision.rank(features, self.prototypes, is_unseen, size)
+        if len(self.owners) == len(self.names):  # a word each
+            return ranking
+        owners = self.owners.to(features.device)
         nearest_seen, nearest_unseen = (_owner(owners, words) for words in (ranking.seen, ranking.unseen))
         second = ranking.second_seen_distance
         for place in self._seen_with_synonyms(is_unseen):
