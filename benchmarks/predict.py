@@ -1,4 +1,4 @@
-"""Encoding a 512x512 picture against deciding again, and many pictures one by one, in batches and in threads.
+"""Encoding a 512x512 picture against deciding again, many pictures at once, and the seams of tiles.
 
 Run it as `python benchmarks/predict.py`.
 """
@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from _measure import measure
-from joem import Segmenter, prediction, protocols
+from joem import Segmenter, prediction, protocols, tiles
 from joem.data import Scenes
 from joem.engine.model import Model
 from joem.recipe import ModelSettings, Recipe
@@ -29,8 +29,8 @@ def segmenter(settings: ModelSettings) -> Segmenter:
     return Segmenter(Model.create(Recipe(model=settings), protocols.get("voc-zs3-4").vocabulary))
 
 
-def picture() -> torch.Tensor:
-    return Scenes(1, 512)[0].image
+def picture(side: int = 512) -> torch.Tensor:
+    return Scenes(1, side)[0].image
 
 
 def milliseconds(function: Callable[[], object]) -> float:
@@ -69,12 +69,29 @@ def several_at_once(model: Segmenter) -> None:
             print(f"  read, segmented and saved with --jobs {jobs}: {PICTURES / seconds:.1f} pictures/s", flush=True)
 
 
+def seams(model: Segmenter, side: int = 1200, tile: int = 512) -> None:
+    """How much more features change where a tile ends than in the same place of the picture encoded whole."""
+    pixels, original = picture(side), (tiles.SIDE, tiles.OVERLAP)
+    whole = model.model.features(pixels)
+    stride = side // whole.shape[3]
+    tiles.SIDE = tile
+    for tiles.OVERLAP in (1, 64, 256):
+        tiled = tiles.encode(model.model.features, pixels)
+        ends = sorted({at for start in tiles.starts(side) for at in (start, start + tile) if 0 < at < side})
+        places = [at // stride - 1 for at in ends]
+        tiled_steps, whole_steps = (f.diff(dim=3).abs().mean(dim=(0, 1, 2))[places] for f in (tiled, whole))
+        worst = float((tiled_steps / whole_steps).max())
+        print(f"  {side}x{side} in tiles of {tile} that overlap by {tiles.OVERLAP}: worst seam {worst:.2f}", flush=True)
+    tiles.SIDE, tiles.OVERLAP = original
+
+
 def main() -> None:
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, 512x512 pixels, 21 classes")
     for name, settings in MODELS.items():
         print(name)
         deciding_again(segmenter(settings))
     several_at_once(segmenter(settings))
+    seams(segmenter(settings))
 
 
 if __name__ == "__main__":
