@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from joem.engine.model import Model
 from joem.recipe import DataSettings, ModelSettings, OptimiserSettings, Recipe, TrainSettings
 
 REAL_DATA = Path(__file__).parents[2] / "shared" / "data"
@@ -33,3 +34,12 @@ def tiny() -> Recipe:
             visual=OptimiserSettings(name="adamw", lr=1e-3, head_multiplier=1.0),
         ),
     )
+
+
+def spread(model: Model, pixels: torch.Tensor) -> Model:
+    """Put untrained prototypes among the features of a picture, so that many classes occur in it."""
+    features = model.features(pixels)[0].flatten(1)
+    with torch.no_grad():
+        model.method.semantic.weight.mul_(features.std() / model.prototypes().std())
+        model.method.semantic.bias.add_(features.mean(1) - model.prototypes().mean(0))
+    return model

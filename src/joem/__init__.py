@@ -7,7 +7,21 @@ from joem.errors import BadUsage, JoemError, LeakageError
 from joem.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
-    from joem import calibration, compare, data, decision, engine, losses, models, protocols, report, scores, semantics
+    from joem import (
+        calibration,
+        compare,
+        data,
+        decision,
+        engine,
+        export,
+        losses,
+        models,
+        prediction,
+        protocols,
+        report,
+        scores,
+        semantics,
+    )
     from joem.segmenter import Segmenter
 
 __version__ = "0.1.0"
@@ -23,8 +37,10 @@ __all__ = [
     "data",
     "decision",
     "engine",
+    "export",
     "losses",
     "models",
+    "prediction",
     "protocols",
     "report",
     "scores",

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ usage: joem COMMAND [options]      joem COMMAND --help teaches each one
   sweep       the whole seen-unseen trade-off of every rule from one pass
   report      one HTML file that shows a run: scores, curves, classes, pictures
   reproduce   a table or figure of the paper, with the published values beside ours
+  export      write a model as one ONNX file that runs without torch
   serve       a web page and a REST API on a model
   data        prepare the benchmarks, look at a dataset, list protocols and recipes
 
@@ -240,45 +241,98 @@ def _value(option: str, words: Sequence[str]) -> str | None:
 def _predict(words: Sequence[str]) -> None:
     parser = _parser(
         "predict",
-        "IMAGES... --model MODEL [options]",
+        "IMAGES... [--model MODEL] [--classes NAMES] [options]",
         "Segment your own pictures with your own words.",
-        'joem predict a.jpg b.jpg --model quickstart/model --classes "background, red circle"',
+        'joem predict photo.jpg holiday/ "scans/*.tif" --classes "background, cow, sofa|couch" --out found',
     )
-    parser.add_argument("images", nargs="+", type=Path, help="picture files")
-    parser.add_argument("--model", type=Path, required=True, help="a model, a checkpoint or the folder of a run")
-    parser.add_argument("--classes", default=None, help="names separated by commas; the trained ones if not given")
+    parser.add_argument(
+        "images", nargs="+", help="picture files, folders, patterns in quotes, or - for a list on the standard input"
+    )
+    parser.add_argument("--model", default=None, help="a model's folder, an .onnx file or the name of one in the box")
+    parser.add_argument(
+        "--classes", default=None, help='names separated by commas, "sofa|couch" for either; the model\'s if not given'
+    )
     parser.add_argument("--add", action="append", default=[], help="a further name; may be repeated")
+    parser.add_argument(
+        "--prompt", default=None, help='sentence around new names, such as "a photo of a {}", if the model reads some'
+    )
     parser.add_argument("--rule", default=None, help="nn, cs, ac or ratio; the model's if not given")
     parser.add_argument("--sigma", type=float, default=None, help="sigma of ac and ratio; the model's if not given")
     parser.add_argument("--gamma", type=float, default=None, help="gamma of cs; the model's if not given")
+    parser.add_argument(
+        "--longest", type=int, default=None, help="look at copies reduced to this longer side, in pixels"
+    )
     parser.add_argument("--vectors", type=Path, default=None, help="where the model's word-vector file is now")
+    parser.add_argument("--device", default="cpu", help="cpu, cuda or mps")
+    parser.add_argument("--jobs", type=int, default=1, help="pictures worked on at the same time")
     parser.add_argument("--out", type=Path, default=Path("predictions"), help="folder for the results")
     parser.add_argument("--json", action="store_true", help="print JSON")
     wish = _parse(parser, words)
-    from joem.segmenter import Segmenter
+    from joem import prediction
 
-    segmenter = Segmenter.load(wish.model, search=[wish.vectors] if wish.vectors else ())
-    names = [name.strip() for name in wish.classes.split(",")] if wish.classes else list(segmenter.vocabulary.names)
+    pictures = prediction.find_pictures(wish.images, sys.stdin, results=wish.out)
+    segmenter = _segmenter(wish)
+    names = _split(wish.classes) if wish.classes else list(segmenter.vocabulary.names)
     names += [name for name in wish.add if name not in names]
+    asked = prediction.Wish(names, wish.rule, wish.sigma, wish.gamma, wish.longest)
     found, failed = [], []
-    for image in wish.images:
-        try:
-            result = segmenter.encode(image).segment(names, wish.rule, wish.sigma, wish.gamma)
-        except BadUsage:
-            raise
-        except JoemError as error:
-            failed.append(str(error))
+    for done in _watched(prediction.predict(segmenter, pictures, asked, wish.out, wish.jobs), len(pictures)):
+        if done.error is not None:
+            failed.append(done.error)
             continue
-        folder = result.save(wish.out / image.stem)
-        found.append({"image": str(image), "folder": str(folder), **result.to_dict()})
+        found.append({"image": str(done.picture), "folder": str(done.folder), **done.found})
         if not wish.json:
-            areas = sorted(result.areas().items(), key=lambda item: -item[1])
-            print(f"{image}: " + ", ".join(f"{name} {share:.0%}" for name, share in areas if share >= 0.005))
-            print(f"  {folder}/overlay.png, mask.png, result.json")
+            _print_areas(found[-1])
     if wish.json:
         print(json.dumps(found, indent=2))
     if failed:
-        raise JoemError(f"{len(failed)} of {len(wish.images)} pictures failed:\n  " + "\n  ".join(failed))
+        raise JoemError(f"{len(failed)} of {len(pictures)} pictures failed:\n  " + "\n  ".join(failed))
+
+
+def _segmenter(wish: Any) -> Any:
+    from joem.segmenter import Segmenter
+
+    search = [wish.vectors] if wish.vectors else ()
+    segmenter = Segmenter.load(wish.model, search) if wish.model else Segmenter.load(search=search)
+    if wish.device != "cpu":
+        segmenter.to(wish.device)
+    return segmenter.with_prompt(wish.prompt) if wish.prompt else segmenter
+
+
+def _split(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _watched(steps: Iterable[Any], total: int) -> Iterable[Any]:
+    """The same, with a progress bar on a terminal if there are many."""
+    from rich.console import Console
+    from rich.progress import track
+
+    console = Console(stderr=True)
+    return track(steps, "segmenting", total, console=console, transient=True, disable=total < 2)
+
+
+def _print_areas(found: dict[str, Any]) -> None:
+    areas = sorted(found["areas"].items(), key=lambda item: -item[1])
+    print(f"{found['image']}: " + ", ".join(f"{name} {share:.0%}" for name, share in areas if share >= 0.005))
+    print(f"  {found['folder']}/overlay.png, mask.png, result.json")
+
+
+def _export(words: Sequence[str]) -> None:
+    parser = _parser(
+        "export",
+        "MODEL --out FILE [options]",
+        "Write a trained model as one file that runs without torch, classes still to be chosen.",
+        "joem export quickstart/model --out model.onnx",
+    )
+    parser.add_argument("model", help="a model's folder or the name of one in the box")
+    parser.add_argument("--format", choices=["onnx"], default="onnx", help="the kind of file")
+    parser.add_argument("--out", type=Path, required=True, help="the file to write")
+    wish = _parse(parser, words)
+    from joem import engine, export
+
+    different = export.to_onnx(engine.Model.load(wish.model), wish.out)
+    print(f"Wrote {wish.out}; {different:.3%} of its labels differ from torch's on two random pictures.")
 
 
 def _tune(words: Sequence[str]) -> None:
@@ -608,6 +662,7 @@ _COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
     "report": _report,
     "reproduce": _reproduce,
     "serve": _serve,
+    "export": _export,
     "data": _data,
 }
 

@@ -1,48 +1,77 @@
 """What users hold: a trained model with its names. Encode a picture once, then ask for any names."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
+import torch.nn.functional as F
+from huggingface_hub import ModelHubMixin, snapshot_download
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
+from torchvision.transforms.v2.functional import resize
 
-from joem import data, decision
-from joem.engine import Model
+from joem import data, decision, tiles
+from joem.decision import Ranking
 from joem.engine.files import write_json
+from joem.engine.model import DEFAULT_MODEL, DESCRIPTION, WEIGHTS, Model
 from joem.errors import BadUsage, JoemError
+from joem.semantics.words import alternatives
 from joem.vocabulary import Vocabulary, colours
+
+if TYPE_CHECKING:
+    from joem.export import OnnxModel
 
 Picture = str | Path | Image.Image | NDArray[np.uint8] | Tensor
 
 
-class Segmenter:
+class Segmenter(ModelHubMixin, library_name="joem", pipeline_tag="image-segmentation", tags=["zero-shot"]):
     """A trained model that segments pictures into classes named by words.
+
+    `from_pretrained`, `save_pretrained` and `push_to_hub` exchange models with the Hugging Face Hub.
 
     >>> model = Segmenter.load("runs/scenes/model")  # doctest: +SKIP
     >>> scene = model.encode("photo.png")  # doctest: +SKIP
     >>> scene.segment(["background", "red circle", "purple star"]).save("out")  # doctest: +SKIP
     """
 
-    def __init__(self, model: Model) -> None:
+    # Given, or the mixin would write a copy of the whole model into config.json; model.json says everything.
+    _hub_mixin_config = {"library_name": "joem"}  # noqa: RUF012
+
+    def __init__(self, model: "Model | OnnxModel") -> None:
         self.model = model
-        self._transform = data.evaluation(mean=model.method.visual.mean, std=model.method.visual.std)
 
     @classmethod
-    def load(cls, path: str | Path, search: Iterable[str | Path] = ()) -> "Segmenter":
-        """Load what `save` or a training run wrote; nothing in it is executed.
+    def load(cls, path: str | Path = DEFAULT_MODEL, search: Iterable[str | Path] = ()) -> "Segmenter":
+        """Load what `save`, a training run or `joem export` wrote, or a model in the box; nothing in it is executed.
 
-        `search` lists files or folders where word vectors from a file may be now.
+        Args:
+            path: a folder, an .onnx file, or the name of a model in the box.
+            search: files or folders where word vectors from a file may be now.
         """
+        if Path(path).suffix == ".onnx":
+            from joem.export import OnnxModel
+
+            return cls(OnnxModel.load(path, search))
         return cls(Model.load(path, search))
 
     def save(self, path: str | Path) -> Path:
         """Write a folder with safetensors and JSON."""
-        return self.model.save(path)
+        return self._torch_model().save(path)
+
+    def _save_pretrained(self, save_directory: Path) -> None:
+        self._torch_model().write(save_directory)
+
+    @classmethod
+    def _from_pretrained(cls, *, model_id: str, search: Iterable[str | Path] = (), **download: Any) -> "Segmenter":
+        folder = Path(model_id)
+        if not folder.is_dir():
+            folder = Path(snapshot_download(model_id, allow_patterns=[DESCRIPTION, WEIGHTS], **download))
+        return cls.load(folder, search)
 
     @property
     def vocabulary(self) -> Vocabulary:
@@ -51,26 +80,120 @@ class Segmenter:
 
     def to(self, device: str | torch.device) -> "Segmenter":
         """Move the networks to a device."""
-        self.model.method.to(device)
+        try:
+            self._torch_model().method.to(device)
+        except RuntimeError as error:
+            raise BadUsage(f"The device {str(device)!r} cannot be used: {error}") from None
         return self
 
-    @torch.no_grad()
-    def encode(self, image: Picture) -> "Scene":
-        """Run the visual encoder once on a picture: a file, a PIL image, an RGB array or a (3,H,W) tensor."""
+    def with_prompt(self, prompt: str) -> "Segmenter":
+        """The same networks with another sentence around new names, such as "a photo of a {}".
+
+        Only for models that read sentences. The names of `vocabulary` keep the vectors they were trained with.
+        """
+        return Segmenter(replace(self.model, semantics=self.model.semantics.with_prompt(prompt)))
+
+    def classes(self, names: Sequence[str] | None = None) -> "Classes":
+        """The classes that are asked for, each with its words, their prototypes and whether it was trained.
+
+        Args:
+            names: class names, known or new; "sofa|couch" gives one class by several words, the first of which is
+                its name. The model's own vocabulary if None.
+        """
+        own = self.vocabulary
+        asked = Vocabulary(own.names if names is None else tuple(names)).names
+        words = [(name,) if name in own.names else tuple(alternatives(name)) for name in asked]
+        every = Vocabulary(tuple(word for group in words for word in group)).names  # refuses repeated words
+        owners = [place for place, group in enumerate(words) for _ in group]
+        return Classes(
+            names=tuple(group[0] for group in words),
+            unseen=tuple(place for place, group in enumerate(words) if not set(group) & set(own.seen)),
+            prototypes=self.model.prototypes(every),
+            owners=torch.tensor(owners),
+        )
+
+    def encode(self, image: Picture, longest: int | None = None) -> "Scene":
+        """Run the visual encoder once on a picture.
+
+        Pictures beyond `tiles.SIDE` pixels are encoded in overlapping tiles.
+
+        Args:
+            image: a file, a PIL image, an RGB array (H,W,3) or a tensor (3,H,W), both uint8.
+            longest: encode a copy whose longer side has this many pixels, if the picture is larger; the labels still
+                have the size of the picture. For photos that show things much larger than the training pictures.
+        """
         pixels = _pixels(image)
-        normalised, _ = self._transform(pixels, torch.zeros(pixels.shape[1:], dtype=torch.int64))
-        method = self.model.method.eval()
-        features = method.features(normalised[None].to(next(method.parameters()).device))
-        return Scene(self, pixels, features)
+        return Scene(self, pixels, tiles.encode(self.model.features, _reduced(pixels, longest)))
+
+    def _torch_model(self) -> Model:
+        if not isinstance(self.model, Model):
+            raise BadUsage("An exported model is one file to copy, run by onnxruntime: load the folder of the model.")
+        return self.model
+
+
+@dataclass(frozen=True)
+class Classes:
+    """Classes that are asked for.
+
+    Attributes:
+        names: one name per class.
+        unseen: indices of the classes none of whose words has training masks.
+        prototypes: (W,C), one per word.
+        owners: (W,), which class each word belongs to.
+    """
+
+    names: tuple[str, ...]
+    unseen: tuple[int, ...]
+    prototypes: Tensor
+    owners: Tensor
+
+    def rank(self, features: Tensor, size: Sequence[int] | None, unseen: Sequence[int]) -> Ranking:
+        """`decision.rank` where the distance to a class is that to the nearest of its words."""
+        is_unseen = torch.isin(self.owners, torch.tensor(unseen, dtype=torch.int64))
+        ranking = decision.rank(features, self.prototypes, is_unseen, size)
+        if len(self.owners) == len(self.names):  # a word each
+            return ranking
+        owners = self.owners.to(features.device)
+        nearest_seen, nearest_unseen = (_owner(owners, words) for words in (ranking.seen, ranking.unseen))
+        second = ranking.second_seen_distance
+        for place in self._seen_with_synonyms(is_unseen):
+            others = self.prototypes[~is_unseen & (self.owners != place)]  # the second class, not the second word
+            apart = decision.rank(features, others, (), size).seen_distance if len(others) else torch.inf
+            second = torch.where(nearest_seen == place, apart, second)
+        return Ranking(nearest_seen, ranking.seen_distance, second, nearest_unseen, ranking.unseen_distance)
+
+    def distances(self, features: Tensor, size: Sequence[int] | None) -> Tensor:
+        """Distances (B,K,Ho,Wo) to the nearest word of each class."""
+        by_word = decision.distances(features, self.prototypes, size)
+        groups = torch.split(by_word, torch.bincount(self.owners).tolist(), dim=1)
+        return torch.stack([group.amin(dim=1) for group in groups], dim=1)
+
+    def _seen_with_synonyms(self, is_unseen: Tensor) -> list[int]:
+        return [place for place, words in enumerate(torch.bincount(self.owners[~is_unseen]).tolist()) if words > 1]
 
 
 @dataclass(frozen=True)
 class Scene:
-    """A picture that has been through the visual encoder; deciding again costs next to nothing."""
+    """A picture that has been through the visual encoder; deciding again costs next to nothing.
+
+    Attributes:
+        segmenter: what encoded it.
+        pixels: the picture, (3,Ho,Wo) uint8.
+        features: v, (1,C,H,W).
+    """
 
     segmenter: Segmenter
     pixels: Tensor
     features: Tensor
+    _latest: dict[tuple[str, ...] | None, tuple[Classes, Ranking]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """(Ho, Wo), the size of the picture."""
+        _, height, width = self.pixels.shape
+        return height, width
 
     def segment(
         self,
@@ -82,34 +205,115 @@ class Scene:
         """Give every pixel one of the names.
 
         Args:
-            names: class names, known or new; the model's own vocabulary if None. Names without training masks count
-                as unseen for the rules.
+            names: class names, see `Segmenter.classes`; the model's own vocabulary if None. Names without training
+                masks count as unseen for the rules.
             rule: nn, cs, ac or ratio; the model's own if None.
             sigma: ratio of ac and ratio; the model's own if None.
             gamma: margin of cs; the model's own if None.
         """
-        model = self.segmenter.model
-        wanted = _names(names, model.vocabulary)
-        defaults = model.recipe.decision
-        trained = set(model.vocabulary.seen)
-        unseen = [place for place, name in enumerate(wanted) if name not in trained]
-        ranking = decision.rank(self.features, model.prototypes(wanted), unseen, size=self.pixels.shape[1:])
-        labels = decision.decide(
-            ranking,
-            rule=rule or defaults.rule,
-            sigma=defaults.sigma if sigma is None else sigma,
-            gamma=defaults.gamma if gamma is None else gamma,
-            squared=defaults.squared,
-        )
+        classes, ranking = self._ranked(names)
+        labels = self._decide(ranking, rule, sigma, gamma)
         return Result(
-            labels[0].cpu(), wanted, tuple(wanted[place] for place in unseen), self.pixels, _background(model)
+            labels[0].cpu(),
+            classes.names,
+            tuple(classes.names[place] for place in classes.unseen),
+            self.pixels,
+            self.segmenter.vocabulary.background,
+            partial(self._certainty, classes, ranking, labels),
         )
 
+    def ranking(self, names: Sequence[str] | None = None) -> Ranking:
+        """The nearest seen and unseen class of every pixel, (1,Ho,Wo) each; kept until other names are asked for."""
+        return self._ranked(names)[1]
+
     def distances(self, names: Sequence[str] | None = None) -> Tensor:
-        """Distances (K,Ho,Wo) of every pixel to the prototypes of the names."""
-        model = self.segmenter.model
-        prototypes = model.prototypes(_names(names, model.vocabulary))
-        return decision.distances(self.features, prototypes, size=self.pixels.shape[1:])[0].cpu()
+        """Distances (K,Ho,Wo) of every pixel to the classes."""
+        return self.segmenter.classes(names).distances(self.features, self.size)[0].cpu()
+
+    def explain(
+        self,
+        x: int,
+        y: int,
+        names: Sequence[str] | None = None,
+        sigma: float | None = None,
+        gamma: float | None = None,
+    ) -> "Explanation":
+        """Why the pixel in column x and row y takes its class."""
+        height, width = self.size
+        if not (0 <= x < width and 0 <= y < height):
+            raise BadUsage(f"The picture has columns 0 to {width - 1} and rows 0 to {height - 1}, got ({x}, {y}).")
+        classes = self.segmenter.classes(names)
+        # What bilinear upsampling gives at this one place, as grid_sample counts from -1 to 1.
+        place = self.features.new_tensor([(2 * x + 1) / width - 1, (2 * y + 1) / height - 1]).view(1, 1, 1, 2)
+        feature = F.grid_sample(self.features, place, padding_mode="border", align_corners=False)
+        distances = classes.distances(feature, None).flatten()
+        order = distances.argsort(stable=True)[:2].tolist()
+        first, *rest = (Neighbour(classes.names[i], float(distances[i]), i not in classes.unseen) for i in order)
+        ranking = classes.rank(feature, None, classes.unseen)
+        winners = {rule: classes.names[int(self._decide(ranking, rule, sigma, gamma))] for rule in decision.RULES}
+        second = rest[0] if rest else None
+        ratio = first.distance / second.distance if second and second.distance else None
+        return Explanation(x, y, first, second, ratio, winners)
+
+    def _ranked(self, names: Sequence[str] | None) -> tuple[Classes, Ranking]:
+        key = None if names is None else tuple(names)
+        found = self._latest.get(key)
+        if found is None:
+            classes = self.segmenter.classes(names)
+            found = classes, classes.rank(self.features, self.size, classes.unseen)
+            self._latest.clear()
+            self._latest[key] = found
+        return found
+
+    def _decide(self, ranking: Ranking, rule: str | None, sigma: float | None, gamma: float | None) -> Tensor:
+        own = self.segmenter.model.recipe.decision
+        return decision.decide(
+            ranking,
+            rule=own.rule if rule is None else rule,
+            sigma=own.sigma if sigma is None else sigma,
+            gamma=own.gamma if gamma is None else gamma,
+            squared=own.squared,
+        )
+
+    def _certainty(self, classes: Classes, ranking: Ranking, labels: Tensor) -> Tensor:
+        """1 - d / d' of every pixel, d the distance to its class and d' that to the nearest other one; at least 0."""
+        among_all = classes.rank(self.features, self.size, unseen=())
+        taken = torch.where(labels == ranking.unseen, ranking.unseen_distance, ranking.seen_distance)
+        other = torch.where(labels == among_all.seen, among_all.second_seen_distance, among_all.seen_distance)
+        return (1 - taken / other).clamp(min=0).nan_to_num(0)[0].cpu()
+
+
+class Neighbour(NamedTuple):
+    """A class near a pixel."""
+
+    name: str
+    distance: float
+    trained: bool
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why a pixel takes its class.
+
+    Attributes:
+        x, y: column and row of the pixel.
+        first: the nearest class.
+        second: the second nearest class, if there are two.
+        ratio: the Apollonius ratio d1 / d2 that the rule ac compares with sigma; None without a second distance.
+        winners: what wins under each rule.
+    """
+
+    x: int
+    y: int
+    first: Neighbour
+    second: Neighbour | None
+    ratio: float | None
+    winners: dict[str, str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """A form that JSON can hold."""
+        second = self.second and self.second._asdict()
+        return {**asdict(self), "first": self.first._asdict(), "second": second}
 
 
 @dataclass(frozen=True)
@@ -122,6 +326,7 @@ class Result:
         unseen: those among them that have no training masks.
         pixels: the picture, (3,Ho,Wo) uint8.
         background: the name of the background class, if it was asked for.
+        certainty: gives the confidence (Ho,Wo) of every pixel; it is only computed when asked for.
     """
 
     labels: Tensor
@@ -129,6 +334,7 @@ class Result:
     unseen: tuple[str, ...]
     pixels: Tensor
     background: str | None = None
+    certainty: Callable[[], Tensor] | None = field(default=None, repr=False)
 
     @property
     def colours(self) -> tuple[tuple[int, int, int], ...]:
@@ -137,8 +343,23 @@ class Result:
 
     def areas(self) -> dict[str, float]:
         """The share of the picture that each name covers."""
-        counts = torch.bincount(self.labels.flatten(), minlength=len(self.names))
-        return {name: float(count) / self.labels.numel() for name, count in zip(self.names, counts, strict=True)}
+        return {name: count / self.labels.numel() for name, count in self._pixels_by_name().items()}
+
+    def confidences(self) -> dict[str, float | None]:
+        """The mean of 1 - d / d' over the pixels of each name; None for names without a pixel.
+
+        d is the distance to the class the pixel took and d' that to the nearest other class. 0 means that another
+        class is as near, or nearer where the rule preferred this one; 1 that this one is met exactly.
+        """
+        return self._confidences
+
+    @cached_property
+    def _confidences(self) -> dict[str, float | None]:
+        if self.certainty is None:
+            return dict.fromkeys(self.names)
+        sums = torch.bincount(self.labels.flatten(), self.certainty().flatten().double(), minlength=len(self.names))
+        counted = zip(self._pixels_by_name().items(), sums.tolist(), strict=True)
+        return {name: total / count if count else None for (name, count), total in counted}
 
     def mask(self) -> Image.Image:
         """The labels as a palette PNG picture (as 16-bit grey where there are more than 256 names)."""
@@ -172,15 +393,28 @@ class Result:
             "names": list(self.names),
             "unseen": list(self.unseen),
             "areas": self.areas(),
+            "confidences": self.confidences(),
         }
 
+    def _pixels_by_name(self) -> dict[str, int]:
+        counts = torch.bincount(self.labels.flatten(), minlength=len(self.names)).tolist()
+        return dict(zip(self.names, counts, strict=True))
 
-def _names(names: Sequence[str] | None, vocabulary: Vocabulary) -> tuple[str, ...]:
-    return vocabulary.names if names is None else Vocabulary(cast(tuple[str, ...], names)).names
+
+def _owner(owners: Tensor, words: Tensor) -> Tensor:
+    """Which class each word belongs to; -1 stays -1."""
+    return torch.where(words < 0, words, owners[words])
 
 
-def _background(model: Model) -> str | None:
-    return model.vocabulary.background
+def _reduced(pixels: Tensor, longest: int | None) -> Tensor:
+    side = max(pixels.shape[1:])
+    if longest is not None and longest < 1:
+        raise BadUsage(f"The longer side must have at least one pixel, got {longest}.")
+    if longest is None or side <= longest:
+        return pixels
+    size = [max(1, round(length * longest / side)) for length in pixels.shape[1:]]
+    reduced: Tensor = resize(pixels, size, antialias=True)
+    return reduced
 
 
 def _pixels(image: Picture) -> Tensor:

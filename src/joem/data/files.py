@@ -72,7 +72,9 @@ def read_image(path: Path) -> Tensor:
 
 
 def as_pixels(picture: Image.Image) -> Tensor:
-    """Any Pillow picture (grey, 16-bit, CMYK, with alpha) as (3, H, W) uint8 RGB, turned as its EXIF says.
+    """Any Pillow picture (grey, 16-bit, CMYK, palette) as (3, H, W) uint8 RGB, turned as its EXIF says.
+
+    Transparent parts show white, not the colour that happens to be stored under them.
 
     >>> as_pixels(Image.new("L", (5, 4), 7)).shape
     torch.Size([3, 4, 5])
@@ -80,6 +82,9 @@ def as_pixels(picture: Image.Image) -> Tensor:
     picture = ImageOps.exif_transpose(picture)
     if picture.mode.startswith("I"):  # 16-bit grey, which Pillow would clip at 255 instead of scaling
         picture = Image.fromarray((np.asarray(picture) / 257).clip(0, 255).astype(np.uint8))
+    if picture.has_transparency_data:
+        picture = picture.convert("RGBA")
+        picture = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture)
     return torch.from_numpy(np.array(picture.convert("RGB"))).permute(2, 0, 1).contiguous()
 
 
@@ -154,7 +159,7 @@ def _open(path: Path) -> Image.Image:
         with Image.open(path) as picture:
             return ImageOps.exif_transpose(picture)
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise JoemError(f"Cannot read {path}: {error}. Replace the file or take it out of the dataset.") from None
+        raise JoemError(f"Cannot read {path}: {error}. Replace the file or leave it out.") from None
 
 
 def _from_colours(pixels: NDArray[np.uint8], path: Path, colours: Mapping[Colour, int]) -> NDArray[np.int64]:

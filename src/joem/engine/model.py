@@ -1,15 +1,15 @@
 """A trained model with everything needed to use it: weights, class names, where the word vectors came from."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 import joem
-from joem import imagenet, methods, semantics
+from joem import data, imagenet, methods, semantics
 from joem.engine.files import atomic_folder, read_json, read_tensors, write_json, write_tensors
 from joem.errors import JoemError
 from joem.methods import Method
@@ -17,7 +17,13 @@ from joem.recipe import Recipe
 from joem.semantics import Semantics
 from joem.vocabulary import Vocabulary
 
-_WEIGHTS, _DESCRIPTION = "weights.safetensors", "model.json"
+WEIGHTS, DESCRIPTION = "weights.safetensors", "model.json"
+"""The two files of a model's folder."""
+
+DEFAULT_MODEL = "voc-names"
+"""The model in the box that is used where none is named."""
+
+_BOX = Path(joem.__file__).parent / "boxed"
 _FORMAT = 1
 _VECTORS = "vocabulary_vectors"
 
@@ -55,15 +61,20 @@ class Model:
     @torch.no_grad()
     def prototypes(self, names: tuple[str, ...] | None = None) -> Tensor:
         """Prototypes (K,C) of names, of the vocabulary if None; names never met in training are fine."""
-        wanted = self.vocabulary.names if names is None else names
-        known = dict(zip(self.vocabulary.names, self.vectors, strict=True))
-        new = tuple(name for name in wanted if name not in known)
-        if new and self.missing:
-            raise JoemError(f"{', '.join(new)}: no vectors for new names. {self.missing}")
-        if new:
-            known.update(zip(new, self.semantics.vectors(new), strict=True))
-        device = next(self.method.parameters()).device
-        return self.method.prototypes(torch.stack([known[name] for name in wanted]).to(device), wanted)
+        wanted = names or self.vocabulary.names
+        return self.method.prototypes(word_vectors(self, wanted).to(self._device), wanted)
+
+    @torch.no_grad()
+    def features(self, pixels: Tensor) -> Tensor:
+        """Visual features (1,C,H,W) of a picture (3,Ho,Wo) uint8."""
+        method = self.method.eval()
+        normalise = data.evaluation(mean=method.visual.mean, std=method.visual.std)
+        image, _ = normalise(pixels, torch.zeros(pixels.shape[1:], dtype=torch.int64))
+        return method.features(image[None].to(self._device))
+
+    @property
+    def _device(self) -> torch.device:
+        return next(self.method.parameters()).device
 
     def save(self, path: str | Path) -> Path:
         """Write a folder with safetensors and JSON, whole or not at all."""
@@ -73,8 +84,8 @@ class Model:
 
     def write(self, folder: Path) -> None:
         """Write the model's files into an existing folder."""
-        write_tensors(folder / _WEIGHTS, {**self.method.state_dict(), _VECTORS: self.vectors})
-        write_json(folder / _DESCRIPTION, self.description())
+        write_tensors(folder / WEIGHTS, {**self.method.state_dict(), _VECTORS: self.vectors})
+        write_json(folder / DESCRIPTION, self.description())
 
     def description(self) -> dict[str, Any]:
         """Everything but the tensors, in a form that JSON can hold."""
@@ -89,32 +100,63 @@ class Model:
 
     @classmethod
     def load(cls, path: str | Path, search: Iterable[str | Path] = ()) -> "Model":
-        """Load a model folder, a checkpoint, or the newest of a run's folder.
+        """Load a model folder, a checkpoint, the newest of a run's folder, or a model in the box by its name.
 
         `search` lists files or folders where the word vectors may be now; a model whose vectors are gone still knows
         the names of its vocabulary.
         """
-        folder = find_model(Path(path))
-        described = read_json(folder / _DESCRIPTION)
-        if described.get("format") != _FORMAT:
-            raise JoemError(
-                f"{folder} has format {described.get('format')}, this version reads {_FORMAT}: it was written by "
-                f"joem {described.get('joem')}, install that version."
-            )
+        folder = find_model(path)
+        described = read_json(folder / DESCRIPTION)
+        check_format(described, folder)
         recipe = Recipe.from_dict(described["recipe"])
         vocabulary = Vocabulary.from_dict(described["vocabulary"])
-        tensors = read_tensors(folder / _WEIGHTS)
-        vectors = tensors.pop(_VECTORS)
+        tensors = read_tensors(folder / WEIGHTS)
+        vectors = tensors.pop(_VECTORS).float()  # half-precision files are computed with in float32
         bare = replace(recipe.model, weights="none")  # the weights are in the folder
         method = methods.get(recipe.method.name)(bare, recipe.method, vocabulary, vectors)
         load_weights(method, tensors, folder)
         method.visual.mean, method.visual.std = (tuple(described["normalisation"][key]) for key in ("mean", "std"))
-        missing = None
-        try:
-            source = Semantics.from_provenance(described["semantics"], search)
-        except JoemError as error:
-            source, missing = semantics.table(dict(zip(vocabulary.names, vectors, strict=True))), str(error)
+        source, missing = find_semantics(described["semantics"], search, vocabulary, vectors)
         return cls(recipe, vocabulary, source, vectors, method.eval(), missing)
+
+
+class Words(Protocol):
+    """What knows vectors of names: a `Model`, or an exported one."""
+
+    vocabulary: Vocabulary
+    semantics: Semantics
+    vectors: Tensor
+    missing: str | None
+
+
+def word_vectors(model: Words, names: tuple[str, ...]) -> Tensor:
+    """Vectors (K,D) of names: the stored ones of the vocabulary, the others from the source of the vectors."""
+    known = dict(zip(model.vocabulary.names, model.vectors, strict=True))
+    new = tuple(name for name in names if name not in known)
+    if new and model.missing:
+        raise JoemError(f"{', '.join(new)}: no vectors for new names. {model.missing}")
+    if new:
+        known.update(zip(new, model.semantics.vectors(new), strict=True))
+    return torch.stack([known[name] for name in names])
+
+
+def find_semantics(
+    provenance: Mapping[str, Any], search: Iterable[str | Path], vocabulary: Vocabulary, vectors: Tensor
+) -> tuple[Semantics, str | None]:
+    """The source of the word vectors; where it is gone, the vocabulary's own vectors and why it is gone."""
+    try:
+        return Semantics.from_provenance(provenance, search), None
+    except JoemError as error:
+        return semantics.table(dict(zip(vocabulary.names, vectors, strict=True))), str(error)
+
+
+def check_format(described: Mapping[str, Any], path: Path) -> None:
+    """Refuse what another version of this package wrote in another form."""
+    if described.get("format") != _FORMAT:
+        raise JoemError(
+            f"{path} has format {described.get('format')}, this version reads {_FORMAT}: it was written by "
+            f"joem {described.get('joem')}, install that version."
+        )
 
 
 def load_weights(method: Method, tensors: dict[str, Tensor], folder: Path) -> None:
@@ -125,14 +167,22 @@ def load_weights(method: Method, tensors: dict[str, Tensor], folder: Path) -> No
         raise JoemError(f"The checkpoint {folder} is of another architecture: {error}") from None
 
 
-def find_model(path: Path) -> Path:
-    """The folder of a model: the path itself, its model/, or its newest checkpoint."""
-    checkpoints = sorted((path / "checkpoints").glob("step-*"), reverse=True)
-    for folder in (path, path / "model", *checkpoints):
-        if (folder / _DESCRIPTION).is_file():
+def boxed() -> tuple[str, ...]:
+    """Names of the models in the box."""
+    return tuple(sorted(file.parent.name for file in _BOX.glob(f"*/{DESCRIPTION}")))
+
+
+def find_model(path: str | Path) -> Path:
+    """The folder of a model: the path itself, its model/, its newest checkpoint, or the one in the box of that name."""
+    given = Path(path)
+    checkpoints = sorted((given / "checkpoints").glob("step-*"), reverse=True)
+    for folder in (given, given / "model", *checkpoints, _BOX / given):
+        if (folder / DESCRIPTION).is_file():
             return folder
     raise JoemError(
-        f"There is no model in {path}: expected a folder with {_DESCRIPTION} and {_WEIGHTS}, as joem train writes it."
+        f"There is no model in {path}: expected a folder with {DESCRIPTION} and {WEIGHTS}, as joem train and joem "
+        f"quickstart write it, or the name of a model in the box ({', '.join(boxed()) or 'this one has none'}). "
+        "joem quickstart makes one in minutes."
     )
 
 

@@ -61,6 +61,16 @@ class Semantics:
         placed = [part.place(part.source.rows(wanted), self.normalise) for part in self.parts]
         return torch.from_numpy(np.concatenate(placed, axis=1).astype(np.float32))
 
+    def with_prompt(self, prompt: str) -> "Semantics":
+        """The same space, read from another sentence; its centre and scale stay those of the training."""
+        if not any(isinstance(part.source, PhraseEncoder) for part in self.parts):
+            raise _no_sentences(prompt, self.spec)
+        parts = (
+            replace(part, source=type(part.source)(prompt)) if isinstance(part.source, PhraseEncoder) else part
+            for part in self.parts
+        )
+        return replace(self, prompt=prompt, parts=tuple(parts))
+
     def provenance(self) -> dict[str, Any]:
         """Where the vectors come from and how they were normalised, in a form that JSON can hold."""
         return {
@@ -151,7 +161,7 @@ def load(
     choose("out-of-vocabulary rule", oov, get_args(OutOfVocabulary))
     parts = tuple(from_text(text, prompt, oov) for text in split(spec))
     if prompt != "{}" and not any(isinstance(part.source, PhraseEncoder) for part in parts):
-        raise BadUsage(f"The prompt {prompt!r} is for sentence encoders (use, minilm); {spec!r} looks up words.")
+        raise _no_sentences(prompt, spec)
     return Semantics(spec, parts, normalise, prompt, oov, centre)
 
 
@@ -192,3 +202,7 @@ def shuffled(semantics: Semantics, names: Iterable[str], seed: int = 0) -> Seman
     cycle = zip(order, order[1:] + order[:1], strict=True)
     moved = {name: semantics.renaming.get(other, other) for name, other in cycle}
     return replace(semantics, renaming={**semantics.renaming, **moved})
+
+
+def _no_sentences(prompt: str, spec: str) -> BadUsage:
+    return BadUsage(f"The prompt {prompt!r} is for sentence encoders (use, minilm); {spec!r} looks up words.")

