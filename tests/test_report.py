@@ -3,9 +3,10 @@ import re
 
 import pytest
 import torch
+from PIL import Image
 
 from joem import cli, decision, engine, figures
-from joem.report import Page, plots, run
+from joem.report import Page, contact_sheet, plots, run
 from joem.vocabulary import VOID
 
 
@@ -145,6 +146,15 @@ def test_virtual_prototypes_follow_the_definition():
     assert figures.virtual_prototypes(labels, prototypes, (4, 4), r=2)[0, 0].tolist() == [0, 1, 3, 4]
     void = torch.full((2, 2), VOID)
     assert (figures.virtual_prototypes(void, prototypes, (4, 4), r=2) == 100).all()
+
+
+def test_a_sheet_keeps_the_shape_of_its_pictures():
+    wide, tall = Image.new("RGB", (40, 20), "red"), Image.new("RGB", (20, 40), "blue")
+    sheet = contact_sheet([[wide], [tall]], ["a"], cell=100)
+    assert sheet.size == (100 + 16, 30 + (50 + 8) + (100 + 8))
+    assert sheet.getpixel((8 + 99, 30 + 49)) == (255, 0, 0)
+    assert sheet.getpixel((8 + 49, 30 + 58 + 99)) == (0, 0, 255)
+    assert sheet.getpixel((8 + 51, 30 + 58 + 99)) == (255, 255, 255)
 
 
 def test_a_table_escapes_what_it_shows_and_draws_bars():

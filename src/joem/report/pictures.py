@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw, ImageFont, ImageOps
 from torch import Tensor
 
 from joem.vocabulary import Vocabulary
@@ -104,15 +104,15 @@ def _with_legend(image: Image.Image, entries: Sequence[tuple[str, Colour]], star
 
 
 def contact_sheet(rows: Sequence[Sequence[Image.Image]], titles: Sequence[str], cell: int = 256) -> Image.Image:
-    """Pictures in rows and columns under column titles."""
+    """Pictures in rows and columns under column titles, each as large as fits a square of `cell` pixels."""
     gap, head = 8, 30
-    width = len(titles) * (cell + gap) + gap
-    sheet = Image.new("RGB", (width, head + len(rows) * (cell + gap)), "white")
+    scaled = [[ImageOps.contain(image.convert("RGB"), (cell, cell)) for image in images] for images in rows]
+    heights = [max(image.height for image in images) + gap for images in scaled]
+    sheet = Image.new("RGB", (len(titles) * (cell + gap) + gap, head + sum(heights)), "white")
     draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(16)
     for column, title in enumerate(titles):
         draw.text((gap + column * (cell + gap), 6), title, fill=(20, 20, 20), font=font)
-    for row, images in enumerate(rows):
+    for row, images in enumerate(scaled):
         for column, image in enumerate(images):
-            scaled = image.convert("RGB").resize((cell, cell), Image.Resampling.LANCZOS)
-            sheet.paste(scaled, (gap + column * (cell + gap), head + row * (cell + gap)))
+            sheet.paste(image, (gap + column * (cell + gap), head + sum(heights[:row])))
     return sheet
