@@ -501,13 +501,15 @@ def _numbers(option: str, text: str | None) -> list[float]:
 def _serve(words: Sequence[str]) -> None:
     parser = _parser(
         "serve",
-        "--model MODEL [options]",
+        "[--model MODEL] [options]",
         "Serve a web page and a REST API: drop a photo, type words, see the result.",
         "joem serve --model quickstart/model",
     )
     from joem.web import Limits
 
-    parser.add_argument("--model", required=True, help="a model, a checkpoint or the folder of a run")
+    parser.add_argument("--model", default=None, help="a model, a run or one in the box; the boxed default if not given")
+    parser.add_argument("--device", default="cpu", help="where the networks run, such as cuda")
+    parser.add_argument("--prompt", default=None, help="phrase around the names, such as 'a photo of a {}'")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on; 0.0.0.0 for all")
     parser.add_argument("--port", type=int, default=8000, help="port to listen on; 0 for any free one")
     parser.add_argument(
@@ -518,13 +520,11 @@ def _serve(words: Sequence[str]) -> None:
     parser.add_class_arguments(Limits, "limits")
     wish = _parse(parser, words)
     limits = Limits(**vars(wish.limits))
-    from joem.segmenter import Segmenter
     from joem.web import serve
     from joem.web.server import read_token
 
     token = read_token(wish.token_file) if wish.token_file else None
-    segmenter = Segmenter.load(wish.model, search=[wish.vectors] if wish.vectors else ())
-    serve(segmenter, wish.host, wish.port, limits, token, wish.samples)
+    serve(_segmenter(wish), wish.host, wish.port, limits, token, wish.samples)
 
 
 def _data(words: Sequence[str]) -> None:

@@ -81,6 +81,7 @@ class Segmentation(BaseModel):
         description="RGB of each name, as in the mask and the overlay"
     )
     areas: dict[str, float] = Field(description="the share of the picture that each name covers")
+    confidences: dict[str, float | None] = Field(description="1 - d / d', the mean over the pixels of each name")
 
 
 class Neighbour(BaseModel):
@@ -256,7 +257,8 @@ def _scene_routes(service: Service, workers: Workers) -> APIRouter:
     async def explain(key: _Key, pixel: Pixel) -> Explanation:
         """The two classes nearest to a pixel, and what wins under each rule."""
         scene, names = service.find(key), service.names(pixel.names)
-        return Explanation(**await workers.run(partial(service.explain, scene, names, pixel.x, pixel.y)))
+        found = await workers.run(lambda: scene.explain(pixel.x, pixel.y, names))
+        return Explanation(**found.to_dict())
 
     return router
 

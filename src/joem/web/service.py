@@ -2,14 +2,8 @@
 
 import hashlib
 from collections.abc import Sequence
-from typing import Any
 
-import torch.nn.functional as F
-
-from joem import decision
-from joem.decision import Ranking
 from joem.segmenter import Scene, Segmenter
-from joem.vocabulary import Vocabulary
 from joem.web import wire
 from joem.web.cache import SceneCache
 from joem.web.limits import Limits
@@ -63,50 +57,11 @@ class Service:
 
     def ranking(self, scene: Scene, names: tuple[str, ...]) -> bytes:
         """The ranking of every pixel, packed."""
-        classes = _classes(self.segmenter, names)
-        ranking = _ranking(scene, classes)
-        return wire.pack(ranking, classes.names, classes.unseen, self.segmenter.vocabulary.background)
-
-    def explain(self, scene: Scene, names: tuple[str, ...], x: int, y: int) -> dict[str, Any]:
-        """The two classes nearest to a pixel, the ratio of their distances, and what wins under each rule."""
-        height, width = scene.pixels.shape[1:]
-        if x >= width or y >= height:
-            raise Refusal(422, f"The picture has {width} x {height} pixels, there is none at x={x}, y={y}.")
-        return _explain(scene, _classes(self.segmenter, names), x, y)
+        classes = self.segmenter.classes(names)
+        unseen = [classes.names[place] for place in classes.unseen]
+        return wire.pack(scene.ranking(names), classes.names, unseen, self.segmenter.vocabulary.background)
 
 
 def key_of(body: bytes) -> str:
     """The key of a picture file: the same file is the same scene."""
     return hashlib.sha256(body).hexdigest()
-
-
-def _classes(segmenter: Segmenter, names: tuple[str, ...]) -> Vocabulary:
-    trained = set(segmenter.vocabulary.seen)
-    return Vocabulary(names, tuple(name for name in names if name not in trained))
-
-
-def _ranking(scene: Scene, classes: Vocabulary) -> Ranking:
-    prototypes = scene.segmenter.model.prototypes(classes.names)
-    return decision.rank(scene.features, prototypes, classes.unseen_indices, size=scene.pixels.shape[1:])
-
-
-def _explain(scene: Scene, classes: Vocabulary, x: int, y: int) -> dict[str, Any]:
-    height, width = scene.pixels.shape[1:]
-    model = scene.segmenter.model
-    # The middle of the pixel where grid_sample has the picture from -1 to 1.
-    place = scene.features.new_tensor([[[[(2 * x + 1) / width - 1, (2 * y + 1) / height - 1]]]])
-    vector = F.grid_sample(scene.features, place, padding_mode="border", align_corners=False)
-    prototypes = model.prototypes(classes.names)
-    distances = decision.distances(vector, prototypes).flatten().tolist()
-    near = [
-        {"name": name, "distance": distance, "trained": name not in classes.unseen}
-        for name, distance in sorted(zip(classes.names, distances, strict=True), key=lambda pair: pair[1])[:2]
-    ]
-    first, second = near[0], near[1] if len(near) > 1 else None
-    ranking, own = decision.rank(vector, prototypes, classes.unseen_indices), model.recipe.decision
-    winners = {
-        rule: classes.names[int(decision.decide(ranking, rule, gamma=own.gamma, sigma=own.sigma, squared=own.squared))]
-        for rule in decision.RULES
-    }
-    ratio = first["distance"] / second["distance"] if second and second["distance"] else None
-    return {"x": x, "y": y, "first": first, "second": second, "ratio": ratio, "winners": winners}
