@@ -91,15 +91,16 @@ def test_the_page_says_what_evaluate_says(trained):
 def test_pictures_of_void_only_have_no_score_and_are_not_shown(trained):
     model = engine.Model.load(trained)
     problem = engine.open_problem(model.recipe.data)
+    pictures = problem.val
 
     class Blind:
-        names, background = problem.val.names, problem.val.background
+        names, background = pictures.names, pictures.background
 
         def __len__(self):
             return 2
 
         def __getitem__(self, index):
-            sample = problem.val[index]
+            sample = pictures[index]
             return sample._replace(labels=torch.full_like(sample.labels, VOID)) if index == 0 else sample
 
         def labels(self, index):
@@ -135,7 +136,7 @@ def test_the_circle_that_is_drawn_is_where_the_rule_decides(trained):
     points = torch.tensor(circle.get_xydata()).float()
     span = max(star.get_xdata()[0] for star in axes.lines if star.get_marker() == "*")
     ratios = points.norm(dim=1) / (points - torch.tensor([span, 0.0])).norm(dim=1)
-    torch.testing.assert_close(ratios, torch.full_like(ratios, decision.distance_ratio(0.6)))
+    torch.testing.assert_close(ratios, torch.full_like(ratios, decision.distance_ratio(0.6)), rtol=1e-5, atol=0)
     assert vocabulary.unseen
 
 
