@@ -507,7 +507,9 @@ def _serve(words: Sequence[str]) -> None:
     )
     from joem.web import Limits
 
-    parser.add_argument("--model", default=None, help="a model, a run or one in the box; the boxed default if not given")
+    parser.add_argument(
+        "--model", default=None, help="a folder, an .onnx file or a name in the box; the boxed default if not given"
+    )
     parser.add_argument("--device", default="cpu", help="where the networks run, such as cuda")
     parser.add_argument("--prompt", default=None, help="phrase around the names, such as 'a photo of a {}'")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on; 0.0.0.0 for all")
