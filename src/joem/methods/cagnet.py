@@ -22,11 +22,13 @@ from joem.methods.generative import by_class
 from joem.recipe import MethodSettings, ModelSettings
 from joem.vocabulary import VOID, Vocabulary
 
+_GENERATOR_TERMS = ("content", "adversarial", "kl")
+
 
 class CaGNet(ClassifierMethod):
-    """Everything is trained together on the seen classes; then the classifier alone, on real and made-up features.
+    """Everything learns from real features of seen classes; then the classifier learns from made-up ones by turns.
 
-    The generator's terms never reach the visual encoder.
+    The generator's terms never reach the visual encoder, which is frozen in the second stage.
     """
 
     title: ClassVar[str] = "CaGNet"
@@ -50,12 +52,13 @@ class CaGNet(ClassifierMethod):
         self.batches.zero_()
 
     def forward(self, inputs: Tensor, labels: Tensor) -> Objective:
-        """All terms in the first stage; cross entropy of real or made-up features, by turns, in the second."""
-        if self.stage == "train":
-            return self._train(self.encoded(inputs), labels)
-        turn = int(self.batches) // self.settings.generator.alternate
-        self.batches += 1
-        return self._real(self.encoded(inputs), labels) if turn % 2 else self._made_up()
+        """All terms of real features; in the second stage, by turns, the cross entropy of made-up ones."""
+        if self.stage == "finetune":
+            turn = int(self.batches) // self.settings.generator.alternate
+            self.batches += 1
+            if turn % 2 == 0:
+                return self._made_up()
+        return self._real(self.encoded(inputs), labels)
 
     def make(self, classes: Sequence[int], count: int, labels: Tensor | None = None) -> Tensor:
         """Features (count, len(classes), C) of some classes, from words and random codes."""
@@ -64,20 +67,16 @@ class CaGNet(ClassifierMethod):
         made: Tensor = self.generator(torch.cat([words, code], dim=2))
         return made
 
-    def _real(self, features: Tensor, labels: Tensor) -> Objective:
-        logits, seen = self.classifier(features), self.vocabulary.seen_indices
-        cross_entropy = losses.seen_cross_entropy(logits, labels, seen, variant=self.settings.variant)
-        return Objective({"ce": cross_entropy}, losses.labelled_fraction(labels, features.shape[-2:]) * len(labels))
-
     def _made_up(self) -> Objective:
         """Cross entropy of as many made-up features of every class, seen or not."""
         count, samples = len(self.vocabulary), self.settings.generator.samples
         truth = torch.arange(count, device=self.vectors.device).repeat(samples)
         made = self.make(range(count), samples).detach().flatten(0, 1)
         logits = self.classifier(made[:, :, None, None])[:, :, 0, 0]
-        return Objective({"ce": F.cross_entropy(logits, truth)}, torch.ones((), device=made.device))
+        others = dict.fromkeys(_GENERATOR_TERMS, torch.zeros((), device=made.device))
+        return Objective({"ce": F.cross_entropy(logits, truth), **others}, torch.ones((), device=made.device))
 
-    def _train(self, features: Tensor, labels: Tensor) -> Objective:
+    def _real(self, features: Tensor, labels: Tensor) -> Objective:
         """Cross entropy, content (MMD), adversarial and KL terms."""
         settings, real = self.settings.generator, features.detach()
         small = labels_at(labels, features.shape[2:])
@@ -87,10 +86,12 @@ class CaGNet(ClassifierMethod):
         truth = small[labelled]
         made = self.generator(torch.cat([self.vectors[truth], code], dim=1))
         true = real.movedim(1, -1)[labelled]
-        terms, weight = self._real(features, labels)
+        logits, seen = self.classifier(features), self.vocabulary.seen_indices
+        terms = {"ce": losses.seen_cross_entropy(logits, labels, seen, variant=self.settings.variant)}
+        weight = losses.labelled_fraction(labels, features.shape[-2:]) * len(labels)
         if not len(truth):
             nothing = 0 * (made.sum() + self.discriminator(true).sum())
-            return Objective(terms | dict.fromkeys(("content", "adversarial", "kl"), nothing), weight)
+            return Objective(terms | dict.fromkeys(_GENERATOR_TERMS, nothing), weight)
         # One backward pass for both players: the generator meets a discriminator whose weights are constants.
         constants = {name: value.detach() for name, value in self.discriminator.named_parameters()}
         fooling = fooling_loss(functional_call(self.discriminator, constants, (made,)))
@@ -110,11 +111,13 @@ class CaGNet(ClassifierMethod):
         return torch.stack([moment_matching(one, other) for one, other in pairs]).mean()
 
     def parameter_groups(self, head_multiplier: float) -> dict[str, list[dict[str, Any]]]:
-        """Everything, then the classifier alone."""
+        """Everything, then everything but the visual encoder."""
         if self.stage == "finetune":
-            return {"visual": group(self.classifier, scale=head_multiplier)}
+            visual = group(self.classifier, scale=head_multiplier)
+        else:
+            visual = self.visual_groups(head_multiplier, self.classifier)
         return {
-            "visual": self.visual_groups(head_multiplier, self.classifier),
+            "visual": visual,
             "generator": group(self.context, self.generator, self.discriminator),
         }
 
