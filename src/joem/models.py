@@ -12,6 +12,8 @@ from joem.errors import BadUsage, JoemError, choose
 from joem.recipe import ModelSettings
 
 Statistics = tuple[float, float, float]
+Inputs = Tensor | list[Tensor]
+"""What an encoder takes: pictures (B,3,Ho,Wo), the maps of its backbone, or hypercolumns (B,Cin,H,W) of them."""
 
 
 # The packages that carry ImageNet weights inside: backbone -> (package, class that knows the file).
@@ -44,10 +46,11 @@ class VisualEncoder(nn.Module):
         if settings.freeze_backbone:
             self.backbone.requires_grad_(False)
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        """Features of a batch of normalised pictures, or of hypercolumns that were gathered before."""
-        hypercolumns_given = inputs.shape[1] != 3
-        return cast(Tensor, self.dropout(self.head(inputs if hypercolumns_given else self.maps(inputs))))
+    def forward(self, inputs: Inputs) -> Tensor:
+        """Features of a batch of normalised pictures, or of what its backbone made of them before."""
+        if isinstance(inputs, Tensor) and inputs.shape[1] == 3:
+            inputs = self.maps(inputs)
+        return cast(Tensor, self.dropout(self.head(inputs)))
 
     def maps(self, images: Tensor) -> list[Tensor]:
         """The feature maps of the backbone, finest first."""
@@ -124,19 +127,38 @@ class HypercolumnHead(nn.Module):
         ]
         self.layers = nn.Sequential(*layers, *([nn.ReLU()] if settings.relu else []))
 
-    def forward(self, inputs: Tensor | list[Tensor]) -> Tensor:
+    def forward(self, inputs: Inputs) -> Tensor:
         """Features at stride 8 from the backbone's maps, or of hypercolumns (B,Cin,H,W) that were gathered before."""
-        return cast(Tensor, self.layers(inputs if isinstance(inputs, Tensor) else self.gather(inputs)))
+        if isinstance(inputs, Tensor) or self.training:
+            return cast(Tensor, self.layers(inputs if isinstance(inputs, Tensor) else self.gather(inputs)))
+        return cast(Tensor, self.layers[2:](self._first_layer(inputs)))
+
+    def _first_layer(self, maps: list[Tensor]) -> Tensor:
+        """The first convolution of all hypercolumns of a picture, without building them.
+
+        Normalisation and convolution are affine, and interpolation keeps affine maps, so the coarse part can be
+        convolved where it is coarse: a quarter of the work.
+        """
+        norm, convolution = self.layers[0], self.layers[1]
+        assert isinstance(norm, nn.BatchNorm2d)
+        assert isinstance(convolution, nn.Conv2d)
+        scale = (norm.get_buffer("running_var") + norm.eps).rsqrt()
+        weight = convolution.weight * scale[:, None, None]
+        shift = cast(Tensor, convolution.bias) - (weight[:, :, 0, 0] @ norm.get_buffer("running_mean"))
+        fine, *coarse = maps[-3:]
+        everywhere = coarse[1].mean(dim=(2, 3), keepdim=True)
+        own, rest = weight[:, : fine.shape[1]], weight[:, fine.shape[1] :]
+        local, whole = rest[:, : -everywhere.shape[1]], rest[:, -everywhere.shape[1] :]
+        blurred = F.conv2d(torch.cat([*coarse, _neighbours(coarse[1])], dim=1), local) + F.conv2d(everywhere, whole)
+        raised = F.interpolate(blurred, size=fine.shape[-2:], mode="bilinear", align_corners=False)
+        return F.conv2d(fine, own, shift) + raised
 
     @staticmethod
     def gather(maps: list[Tensor], positions: Tensor | None = None) -> Tensor:
         """Hypercolumns at positions (B,H,W,2), in the form of grid_sample; at every place of the finest map if None."""
         fine, coarse = maps[-3], torch.cat(maps[-2:], dim=1)
         last = maps[-1]
-        # On a CPU, pooling is several times faster where the channels of a pixel are neighbours in memory.
-        channels_last = last.contiguous(memory_format=torch.channels_last)
-        near = F.avg_pool2d(channels_last, 5, stride=1, padding=2, count_include_pad=False)
-        coarse = torch.cat([coarse, near], dim=1)
+        coarse = torch.cat([coarse, _neighbours(last)], dim=1)
         if positions is None:
             coarse = F.interpolate(coarse, size=fine.shape[-2:], mode="bilinear", align_corners=False)
         else:
@@ -146,6 +168,13 @@ class HypercolumnHead(nn.Module):
             )
         everywhere = last.mean(dim=(2, 3), keepdim=True).expand(-1, -1, *fine.shape[-2:])
         return torch.cat([fine, coarse, everywhere], dim=1)
+
+
+def _neighbours(last: Tensor) -> Tensor:
+    """The mean of a map over 5x5 neighbours, as many as there are."""
+    # On a CPU, pooling is several times faster where the channels of a pixel are neighbours in memory.
+    channels_last = last.contiguous(memory_format=torch.channels_last)
+    return F.avg_pool2d(channels_last, 5, stride=1, padding=2, count_include_pad=False)
 
 
 def _deeplabv3plus_head(channels: list[int], settings: ModelSettings) -> nn.Module:

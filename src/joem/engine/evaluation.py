@@ -15,7 +15,7 @@ from joem.engine.hypercolumns import MapStore
 from joem.engine.model import Model
 from joem.engine.problem import Problem
 from joem.errors import BadUsage
-from joem.models import HypercolumnHead
+from joem.models import Inputs
 from joem.recipe import DecisionSettings
 from joem.scores import Scores
 from joem.vocabulary import Vocabulary
@@ -128,13 +128,13 @@ def rank_dataset(
     prototypes = model.prototypes(tuple(vocabulary.names[label] for label in candidates))
     unseen = [position for position, label in enumerate(candidates) if label in vocabulary.unseen_indices]
     for index in track(range(len(pictures)), "evaluating", disable=not progress, transient=True):
+        inputs: Inputs
         if store is None:
             sample = pictures[index]
             image, truth = transform(sample.image, sample.labels)
             inputs = image[None].to(device)
         else:
-            truth = pictures.labels(index)
-            inputs = HypercolumnHead.gather(store.maps(pictures, index))
+            truth, inputs = pictures.labels(index), store.maps(pictures, index)
         ranking = decision.rank(method.features(inputs), prototypes, unseen, size=truth.shape)
         yield _relabel(ranking, candidates), truth[None]
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import track
 from torch import Tensor
 
-from joem import data
+from joem import data, methods
 from joem.data import Dataset
 from joem.engine.files import read_tensors, write_tensors
 from joem.errors import BadUsage
@@ -44,7 +44,8 @@ class MapStore:
                 f"folder --train.cache DIR, got {model.architecture}, {model.freeze_backbone} and {recipe.train.cache}."
             )
         root = None if pictures.root is None else str(Path(pictures.root).resolve())
-        made = [pictures.size, pictures.seed, pictures.unseen] if pictures.kind == "scenes" else []
+        every_mask = methods.get(recipe.method.name).sees_every_mask  # its generated pictures show other classes
+        made = [pictures.size, pictures.seed, pictures.unseen, every_mask] if pictures.kind == "scenes" else []
         key = [model.backbone, model.weights, model.stride, model.side, visual.mean, pictures.kind, root, *made]
         name = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:12]
         return cls(visual, Path(recipe.train.cache).expanduser() / f"{pictures.kind}-{name}")

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from joem.errors import choose
-from joem.models import VisualEncoder, trainable
+from joem.models import Inputs, VisualEncoder, trainable
 from joem.recipe import MethodSettings, ModelSettings
 from joem.semantics import Semantics
 from joem.vocabulary import Vocabulary
@@ -97,7 +97,7 @@ class Method(nn.Module, ABC):
     def learn_names(self, semantics: Semantics) -> None:
         """A chance, before training, to take word vectors beyond those of the vocabulary; most methods need none."""
 
-    def features(self, inputs: Tensor) -> Tensor:
+    def features(self, inputs: Inputs) -> Tensor:
         """Visual features (B,C,H,W) of normalised pictures, or of hypercolumns gathered from a frozen backbone."""
         features: Tensor = self.visual(inputs)
         return features

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from joem.errors import BadUsage
 from joem.methods.base import Method
+from joem.models import Inputs
 from joem.recipe import MethodSettings, ModelSettings
 from joem.vocabulary import Vocabulary
 
@@ -24,11 +25,11 @@ class ClassifierMethod(Method):
         super().__init__(model, settings, vocabulary, vectors)
         self.classifier = nn.Conv2d(model.channels, len(vocabulary), 1)
 
-    def encoded(self, inputs: Tensor) -> Tensor:
+    def encoded(self, inputs: Inputs) -> Tensor:
         """What the classifier sees, v (B,C,H,W)."""
         return super().features(inputs)
 
-    def features(self, inputs: Tensor) -> Tensor:
+    def features(self, inputs: Inputs) -> Tensor:
         """(v, 0), (B,C+1,H,W)."""
         return F.pad(self.encoded(inputs), (0, 0, 0, 0, 0, 1))
 

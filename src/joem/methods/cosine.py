@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from joem import imagenet, losses
 from joem.errors import BadUsage
 from joem.methods.base import Method, Objective
-from joem.models import HypercolumnHead, imagenet_classifier, semantic_encoder, trainable
+from joem.models import HypercolumnHead, Inputs, imagenet_classifier, semantic_encoder, trainable
 from joem.recipe import MethodSettings, ModelSettings
 from joem.semantics import Semantics
 from joem.vocabulary import Vocabulary
@@ -72,7 +72,7 @@ class CosineJoEm(Method):
         weight = losses.labelled_fraction(labels, features.shape[-2:]) * len(labels)
         return Objective(terms, weight)
 
-    def features(self, inputs: Tensor) -> Tensor:
+    def features(self, inputs: Inputs) -> Tensor:
         """Visual features (B,C,H,W) of unit length."""
         return F.normalize(super().features(inputs), dim=1)
 

@@ -10,6 +10,7 @@ from joem import losses
 from joem.losses_compared import cosine_regression
 from joem.methods.base import Objective
 from joem.methods.projection import ProjectionMethod
+from joem.models import Inputs
 
 
 class DeViSE(ProjectionMethod):
@@ -23,7 +24,7 @@ class DeViSE(ProjectionMethod):
         weight = losses.labelled_fraction(labels, features.shape[-2:]) * len(labels)
         return Objective({"cosine": cosine_regression(features, labels, self.vectors)}, weight)
 
-    def features(self, inputs: Tensor) -> Tensor:
+    def features(self, inputs: Inputs) -> Tensor:
         """Projected features of unit length: the nearest unit vector is then the one with the largest cosine."""
         return F.normalize(super().features(inputs), dim=1)
 

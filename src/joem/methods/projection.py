@@ -5,6 +5,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from joem.methods.base import Method
+from joem.models import Inputs
 from joem.recipe import MethodSettings, ModelSettings
 from joem.vocabulary import Vocabulary
 
@@ -16,11 +17,11 @@ class ProjectionMethod(Method):
         super().__init__(model, settings, vocabulary, vectors)
         self.projection = nn.Conv2d(model.channels, vectors.shape[1], 1)
 
-    def encoded(self, inputs: Tensor) -> Tensor:
+    def encoded(self, inputs: Inputs) -> Tensor:
         """Visual features v (B,C,H,W), before the projection."""
         return super().features(inputs)
 
-    def features(self, inputs: Tensor) -> Tensor:
+    def features(self, inputs: Inputs) -> Tensor:
         """Projected features (B,D,H,W)."""
         projected: Tensor = self.projection(self.encoded(inputs))
         return projected
