@@ -83,11 +83,18 @@ def test_gather_everywhere_equals_gather_at_the_places_of_the_finest_map():
     torch.testing.assert_close(HypercolumnHead.gather(maps), HypercolumnHead.gather(maps, places))
 
 
-def test_the_encoder_takes_pictures_and_hypercolumns(visual):
+@torch.no_grad()
+def test_the_encoder_takes_pictures_maps_and_hypercolumns():
+    torch.manual_seed(0)
+    encoder = VisualEncoder(lite().model)
     picture = torch.randn(2, 3, 50, 71)
-    from_picture = visual(picture)
-    assert from_picture.shape[:2] == (2, 8)
-    torch.testing.assert_close(visual(HypercolumnHead.gather(visual.maps(picture))), from_picture)
+    for _ in range(3):
+        encoder.train()(picture)  # statistics that are not those of a new layer
+    maps = encoder.eval().maps(picture)
+    expected = encoder.head.layers(HypercolumnHead.gather(maps))
+    assert expected.shape[:2] == (2, 8)
+    for given in (picture, maps, HypercolumnHead.gather(maps)):
+        torch.testing.assert_close(encoder(given), expected, atol=1e-4, rtol=1e-4)
 
 
 def test_side_resizes_what_the_backbone_sees():

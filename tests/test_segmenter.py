@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from conftest import spread
 from joem import Segmenter, decision, engine, tiles
@@ -262,10 +262,9 @@ def test_a_prompt_for_single_words_is_refused(segmenter):
 
 
 def test_a_model_in_the_box_loads_by_name_with_half_precision_weights(segmenter, picture, tmp_path, monkeypatch):
-    segmenter.save(tmp_path / "box" / "small")
-    weights = tmp_path / "box" / "small" / "weights.safetensors"
-    halves = {k: v.half() if v.is_floating_point() else v for k, v in load_file(weights).items()}
-    save_file(halves, weights)
+    segmenter.model.save(tmp_path / "box" / "small", half=True)
+    stored = load_file(tmp_path / "box" / "small" / "weights.safetensors").values()
+    assert {each.dtype for each in stored if each.is_floating_point()} == {torch.float16}
     monkeypatch.setattr("joem.engine.model._BOX", tmp_path / "box")
     monkeypatch.chdir(tmp_path)
     assert boxed() == ("small",)

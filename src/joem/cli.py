@@ -322,16 +322,23 @@ def _export(words: Sequence[str]) -> None:
     parser = _parser(
         "export",
         "MODEL --out FILE [options]",
-        "Write a trained model as one file that runs without torch, classes still to be chosen.",
+        "Write a trained model as one ONNX file that runs without torch, classes still to be chosen, or as a folder "
+        "with weights in half precision.",
         "joem export quickstart/model --out model.onnx",
     )
     parser.add_argument("model", help="a model's folder or the name of one in the box")
-    parser.add_argument("--format", choices=["onnx"], default="onnx", help="the kind of file")
-    parser.add_argument("--out", type=Path, required=True, help="the file to write")
+    parser.add_argument(
+        "--format", choices=["onnx", "half"], default="onnx", help="an ONNX file, or a half-size folder"
+    )
+    parser.add_argument("--out", type=Path, required=True, help="the file or folder to write")
     wish = _parse(parser, words)
     from joem import engine, export
 
-    different = export.to_onnx(engine.Model.load(wish.model), wish.out)
+    model = engine.Model.load(wish.model)
+    if wish.format == "half":
+        print(f"Wrote {model.save(wish.out, half=True)}.")
+        return
+    different = export.to_onnx(model, wish.out)
     print(f"Wrote {wish.out}; {different:.3%} of its labels differ from torch's on two random pictures.")
 
 

