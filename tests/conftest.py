@@ -17,8 +17,19 @@ def _repeatable():
     torch.set_num_threads(1)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def tiny() -> Recipe:
+    """A recipe to change at will."""
+    return make_tiny()
+
+
+@pytest.fixture(scope="session")
+def shared_tiny() -> Recipe:
+    """The same for fixtures that outlive a test; nobody may change it."""
+    return make_tiny()
+
+
+def make_tiny() -> Recipe:
     """A recipe with a backbone of 0.1 million weights on sixteen small pictures, four steps in all."""
     return Recipe(
         data=DataSettings(size=64, train_count=16, val_count=3, crop=64, scale=(0.9, 1.1)),

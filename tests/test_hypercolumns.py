@@ -93,8 +93,8 @@ def test_the_encoder_takes_pictures_maps_and_hypercolumns():
     maps = encoder.eval().maps(picture)
     expected = encoder.head.layers(HypercolumnHead.gather(maps))
     assert expected.shape[:2] == (2, 8)
-    for given in (picture, maps, HypercolumnHead.gather(maps)):
-        torch.testing.assert_close(encoder(given), expected, atol=1e-4, rtol=1e-4)
+    for inputs in (picture, maps, HypercolumnHead.gather(maps)):
+        torch.testing.assert_close(encoder(inputs), expected, atol=1e-4, rtol=1e-4)
 
 
 def test_side_resizes_what_the_backbone_sees():

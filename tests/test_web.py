@@ -44,9 +44,9 @@ KINDS = {"png": "PNG", "jpeg": "JPEG", "webp": "WEBP", "gif": "GIF", "bmp": "BMP
 
 
 @pytest.fixture(scope="module")
-def segmenter(tiny) -> Segmenter:
+def segmenter(shared_tiny) -> Segmenter:
     torch.manual_seed(0)
-    return Segmenter(Model.create(tiny, engine.open_problem(tiny.data).vocabulary))
+    return Segmenter(Model.create(shared_tiny, engine.open_problem(shared_tiny.data).vocabulary))
 
 
 @pytest.fixture

@@ -23,10 +23,10 @@ NEW = "striped blue circle"
 
 
 @pytest.fixture(scope="module")
-def segmenter(tiny, tmp_path_factory) -> Segmenter:
+def segmenter(shared_tiny, tmp_path_factory) -> Segmenter:
     torch.manual_seed(0)
     run = tmp_path_factory.mktemp("run")
-    engine.train(tiny, run)
+    engine.train(shared_tiny, run)
     return Segmenter.load(run)
 
 

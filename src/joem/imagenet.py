@@ -28,8 +28,27 @@ _KINDS: dict[str, tuple[int | tuple[int, int], ...]] = {
     "pottedplant": (738,),
     "sheep": (348, 349),
     "sofa": (831,),
-    "train": (466, 547, 565, 705, 820),
-    "tvmonitor": (664, 782, 851),
+    "train": (466, 547, 565, 705, 820, 829),
+    "tvmonitor": (527, 548, 598, 664, 782, 851),
+}
+# How else people write them.
+_OTHER = {
+    "airplane": "aeroplane",
+    "plane": "aeroplane",
+    "bike": "bicycle",
+    "ship": "boat",
+    "cattle": "cow",
+    "couch": "sofa",
+    "dining table": "diningtable",
+    "table": "diningtable",
+    "motorcycle": "motorbike",
+    "people": "person",
+    "plant": "pottedplant",
+    "potted plant": "pottedplant",
+    "monitor": "tvmonitor",
+    "television": "tvmonitor",
+    "tv": "tvmonitor",
+    "tv monitor": "tvmonitor",
 }
 
 
@@ -61,16 +80,18 @@ def names() -> tuple[str, ...]:
 def kinds_of(name: str) -> frozenset[int]:
     """The classes of ImageNet that are a class, a kind of it or a part of it.
 
-    The classes of PASCAL VOC and the unseen ones of PASCAL Context were looked up by hand; for another name, every
-    class one of whose names ends with it counts.
+    The classes of PASCAL VOC and the unseen ones of PASCAL Context were looked up by hand; for every name, each class
+    one of whose names ends with it counts too. Alternatives ("sofa|couch") are looked up each on its own.
 
     >>> sorted(kinds_of("cow")), [names()[index] for index in sorted(kinds_of("tractor"))]
     ([345, 346, 347], ['tractor'])
     """
-    if name in _KINDS:
-        spans = ((part, part) if isinstance(part, int) else part for part in _KINDS[name])
-        return frozenset(index for first, last in spans for index in range(first, last + 1))
-    word = name.lower().split("|")[0].split()[-1:]
-    return frozenset(
-        index for index, each in enumerate(synonyms()) if any(other.lower().split()[-1:] == word for other in each)
-    )
+    found: set[int] = set()
+    for plain in (part.strip().lower() for part in name.split("|")):
+        spans = ((part, part) if isinstance(part, int) else part for part in _KINDS.get(_OTHER.get(plain, plain), ()))
+        found |= {index for first, last in spans for index in range(first, last + 1)}
+        word = plain.split()[-1:]
+        found |= {
+            index for index, each in enumerate(synonyms()) if any(other.lower().split()[-1:] == word for other in each)
+        }
+    return frozenset(found)

@@ -57,7 +57,7 @@ def seen_cross_entropy(logits: Tensor, labels: Tensor, seen: Classes, *, variant
         raise BadUsage("seen is empty: cross entropy needs at least one class with masks.")
     logits = _full_precision(logits)
     if variant == "paper":
-        labels = _nearest(labels, logits.shape[2:])
+        labels = resized(labels, logits.shape[2:])
         logits = logits[:, is_seen]
         position = is_seen.cumsum(0) - 1
     else:
@@ -128,9 +128,9 @@ def boundary_aware_regression(
     if r < 1:
         raise BadUsage(f"r is how many times smaller the labels are made, at least 1, got {r}.")
     size = features.shape[2:]
-    fine = _nearest(labels, size)
+    fine = resized(labels, size)
     labelled = _void_last(fine, len(vectors)) < len(vectors)
-    coarse = _nearest(fine if variant == "paper" else labels, [max(1, side // r) for side in size])
+    coarse = resized(fine if variant == "paper" else labels, [max(1, side // r) for side in size])
     coarse = _void_last(coarse, len(vectors))
     words = torch.cat([vectors, vectors.new_zeros(1, vectors.shape[1])])
     # A subclass of Linear may do anything in its forward, so only Linear itself is taken as linear.
@@ -215,7 +215,7 @@ def labelled_fraction(labels: Tensor, size: Sequence[int]) -> Tensor:
     >>> labelled_fraction(torch.tensor([[[0, 255], [1, 3]]]), size=(2, 2))
     tensor(0.7500)
     """
-    return (_nearest(labels, size) != VOID).float().mean()
+    return (resized(labels, size) != VOID).float().mean()
 
 
 def class_mask(classes: Classes, count: int) -> Tensor:
@@ -310,7 +310,8 @@ def _log_relations(points: Tensor, tau: float) -> Tensor:
     return F.log_softmax(-tau * distances, dim=1)
 
 
-def _nearest(labels: Tensor, size: Sequence[int]) -> Tensor:
+def resized(labels: Tensor, size: Sequence[int]) -> Tensor:
+    """Labels (B,Ho,Wo) at another height and width, by nearest neighbour."""
     rows, columns = (
         # Resizing positions instead of labels costs next to nothing and still rounds as torch does.
         F.interpolate(torch.arange(old, device=labels.device).float()[None, None], size=new)[0, 0].long()

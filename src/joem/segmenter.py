@@ -123,7 +123,10 @@ class Segmenter(ModelHubMixin, library_name="joem", pipeline_tag="image-segmenta
                 have the size of the picture. For photos that show things much larger than the training pictures.
         """
         pixels = _pixels(image)
-        return Scene(self, pixels, tiles.encode(self.model.features, _reduced(pixels, longest)))
+        reduced = _reduced(pixels, longest)
+        if self.model.recipe.model.side is not None:  # the encoder resizes pictures itself, so none is too large
+            return Scene(self, pixels, self.model.features(reduced))
+        return Scene(self, pixels, tiles.encode(self.model.features, reduced))
 
     def _torch_model(self) -> Model:
         if not isinstance(self.model, Model):

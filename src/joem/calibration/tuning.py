@@ -268,7 +268,8 @@ def fold_problems(problem: Problem, folds: int | None, seed: int) -> list[Proble
 
 
 def _proportional_folds(vocabulary: Vocabulary) -> int:
-    return max(2, round(len(vocabulary) / max(1, len(vocabulary.unseen))))
+    most = len([name for name in vocabulary.seen if name != vocabulary.background])
+    return min(most, max(2, round(len(vocabulary) / max(1, len(vocabulary.unseen)))))
 
 
 def _least_correction(curves: Sequence[Mapping[str, Any]]) -> tuple[float, float]:

@@ -10,11 +10,12 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from joem.engine.files import atomic_folder, read_json, read_tensors, write_json, write_tensors
-from joem.engine.model import Model, load_weights
-from joem.errors import JoemError
+from joem.engine.model import DESCRIPTION, VECTORS, Model, load_weights
+from joem.errors import BadUsage, JoemError
 
 _OPTIMISERS, _STATE, _WEIGHTS = "optimisers.safetensors", "state.json", "weights.safetensors"
 _KEEP = 2
+_SAME = ("batch_size", "seed", "pixels", "visual", "semantic", "generator")  # settings of the loop that make the run
 
 
 @dataclass
@@ -34,6 +35,8 @@ class Checkpoints:
         `random_state` holds torch's random numbers of every process, one row each.
         """
         path = self.folder / f"step-{step:08d}"
+        if path.exists():
+            return path
         tensors, groups = _flatten(optimisers)
         with atomic_folder(path) as draft:
             model.write(draft)
@@ -51,8 +54,9 @@ class Checkpoints:
         """Put a checkpoint's weights and optimiser states in place; returns its step and random states."""
         state = read_json(path / _STATE)
         weights = read_tensors(path / _WEIGHTS)
-        weights = {key: value for key, value in weights.items() if key in model.method.state_dict()} or weights
+        weights.pop(VECTORS)
         load_weights(model.method, weights, path)
+        _check_same_run(read_json(path / DESCRIPTION), model.description(), path)
         tensors = read_tensors(path / _OPTIMISERS)
         random_state = tensors.pop("random_state")
         for name, optimiser in optimisers.items():
@@ -60,6 +64,32 @@ class Checkpoints:
                 raise JoemError(f"The checkpoint {path} has no optimiser {name!r}: start a new run with another --out.")
             optimiser.load_state_dict(_unflatten(name, tensors, state["groups"][name]))
         return int(state["step"]), random_state
+
+
+def _check_same_run(stored: dict[str, Any], current: dict[str, Any], path: Path) -> None:
+    """Refuse to go on with other data, words, networks or optimisers: the result would be no run of either recipe."""
+    parts = [
+        {
+            **{name: described["recipe"][name] for name in ("data", "semantics", "model", "method")},
+            "train": {name: described["recipe"]["train"][name] for name in _SAME},
+            "vocabulary": described["vocabulary"],
+        }
+        for described in (stored, current)
+    ]
+    for part in parts:
+        for name in ("root", "workers"):
+            part["data"] = {key: value for key, value in part["data"].items() if key != name}
+    differences = [
+        f"{room}.{name} was {old!r}, now {parts[1][room].get(name)!r}"
+        for room in parts[0]
+        for name, old in parts[0][room].items()
+        if old != parts[1][room].get(name)
+    ]
+    if differences:
+        raise BadUsage(
+            f"The checkpoint {path} belongs to another run: {'; '.join(differences)}. Resume with the settings it was "
+            "started with, or start a new run with another --out."
+        )
 
 
 def _flatten(optimisers: dict[str, Optimizer]) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -134,7 +134,8 @@ def rank_dataset(
             image, truth = transform(sample.image, sample.labels)
             inputs = image[None].to(device)
         else:
-            truth, inputs = pictures.labels(index), store.maps(pictures, index)
+            truth = pictures.labels(index)
+            inputs = [each.to(device) for each in store.maps(pictures, index)]
         ranking = decision.rank(method.features(inputs), prototypes, unseen, size=truth.shape)
         yield _relabel(ranking, candidates), truth[None]
 

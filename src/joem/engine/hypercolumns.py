@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from rich.progress import track
 from torch import Tensor
 
 from joem import data, methods
+from joem.atomic import atomic_file
 from joem.data import Dataset
 from joem.engine.files import read_tensors, write_tensors
 from joem.errors import BadUsage
@@ -70,10 +70,10 @@ class MapStore:
             sample = pictures[index]
             image, _ = transform(sample.image, sample.labels)
             device = next(self.visual.parameters()).device
-            computed = self.visual.eval().maps(image[None].to(device))[-_KEPT:]
-            draft = file.with_name(f".{file.name}-{os.getpid()}")
-            write_tensors(draft, {str(level): each.half() for level, each in enumerate(computed)})
-            draft.replace(file)
+            self.visual.backbone.eval()
+            computed = self.visual.maps(image[None].to(device))[-_KEPT:]
+            with atomic_file(file) as draft:
+                write_tensors(draft, {str(level): each.half() for level, each in enumerate(computed)})
         stored = read_tensors(file)
         return [stored[str(level)].float() for level in range(_KEPT)]
 

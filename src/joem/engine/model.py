@@ -25,7 +25,7 @@ DEFAULT_MODEL = "voc-names"
 
 _BOX = Path(joem.__file__).parent / "boxed"
 _FORMAT = 1
-_VECTORS = "vocabulary_vectors"
+VECTORS = "vocabulary_vectors"
 
 
 @dataclass
@@ -84,7 +84,7 @@ class Model:
 
     def write(self, folder: Path, half: bool = False) -> None:
         """Write the model's files into an existing folder."""
-        tensors = {**self.method.state_dict(), _VECTORS: self.vectors}
+        tensors = {**self.method.state_dict(), VECTORS: self.vectors}
         if half:
             tensors = {name: each.half() if each.is_floating_point() else each for name, each in tensors.items()}
         write_tensors(folder / WEIGHTS, tensors)
@@ -114,7 +114,7 @@ class Model:
         recipe = Recipe.from_dict(described["recipe"])
         vocabulary = Vocabulary.from_dict(described["vocabulary"])
         tensors = read_tensors(folder / WEIGHTS)
-        vectors = tensors.pop(_VECTORS).float()  # half-precision files are computed with in float32
+        vectors = tensors.pop(VECTORS).float()  # half-precision files are computed with in float32
         bare = replace(recipe.model, weights="none")  # the weights are in the folder
         method = methods.get(recipe.method.name)(bare, recipe.method, vocabulary, vectors)
         load_weights(method, tensors, folder)

@@ -2,6 +2,7 @@
 
 import csv
 import math
+import shutil
 import signal
 import threading
 import time
@@ -260,7 +261,9 @@ class _Run:
         rates(self.optimisers, settings, self.step - start, self.ends[self.stage] - start)
         weight_sum = torch.zeros((), device=self.fabric.device)
         sums: dict[str, Tensor] = {}
-        parts = list(zip(images.chunk(settings.accumulate), labels.chunk(settings.accumulate), strict=True))
+        parts = list(
+            zip(images.tensor_split(settings.accumulate), labels.tensor_split(settings.accumulate), strict=True)
+        )
         for number, (part, truth) in enumerate(parts):
             part, truth = self._to_device(part), self.fabric.to_device(truth)  # noqa: PLW2901
             with self.fabric.no_backward_sync(self.module, enabled=number < len(parts) - 1):
@@ -321,6 +324,8 @@ class _Run:
             raise BadUsage(f"There is no checkpoint to resume in {self.out}: start without --resume.")
         self.begin(self.stages.index(self.checkpoints.stage(newest)))
         self.step, states = self.checkpoints.restore(newest, self.model, self.optimisers)
+        if self.out is not None and self.fabric.is_global_zero:
+            shutil.rmtree(self.out / "model", ignore_errors=True)  # it would be older than the checkpoints to come
         if len(states) == self.fabric.world_size:
             torch.set_rng_state(states[self.fabric.global_rank].cpu())
 
@@ -347,13 +352,18 @@ class _Run:
 def _fabric(settings: TrainSettings) -> Any:
     from lightning_fabric import Fabric
 
-    return Fabric(
-        accelerator=settings.accelerator,
-        devices=settings.devices,
-        num_nodes=settings.nodes,
-        strategy=settings.strategy,
-        precision=settings.precision,
-    )
+    try:
+        return Fabric(
+            accelerator=settings.accelerator,
+            devices=settings.devices,
+            num_nodes=settings.nodes,
+            strategy=settings.strategy,
+            precision=settings.precision,
+        )
+    except (ValueError, RuntimeError) as error:
+        raise BadUsage(
+            f"This machine cannot train as --train.accelerator, strategy and precision say: {error}"
+        ) from None
 
 
 def _optimisers(model: Model, settings: TrainSettings) -> dict[str, Optimizer]:

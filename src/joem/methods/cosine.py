@@ -14,11 +14,11 @@ from torch import Tensor, nn
 
 from joem import imagenet, losses
 from joem.errors import BadUsage
-from joem.methods.base import Method, Objective
-from joem.models import HypercolumnHead, Inputs, imagenet_classifier, semantic_encoder, trainable
+from joem.methods.base import Method, Objective, group
+from joem.models import HypercolumnHead, Inputs, imagenet_classifier, semantic_encoder
 from joem.recipe import MethodSettings, ModelSettings
 from joem.semantics import Semantics
-from joem.vocabulary import Vocabulary
+from joem.vocabulary import VOID, Vocabulary
 
 
 class CosineJoEm(Method):
@@ -26,7 +26,7 @@ class CosineJoEm(Method):
 
     L_cos is the cross-entropy of softmax(scale * cos(v, mu_c)) over the seen classes. L_names is the cross-entropy
     between the softmax of the teacher's logits and softmax(scale * cos(v, mu_n)) over ImageNet's names n, of which
-    `names: strict` leaves out every kind of an unseen class.
+    `names: strict` leaves out every kind of an unseen class. Both are means over the labelled pixels.
     """
 
     title: ClassVar[str] = "JoEm on cosines"
@@ -68,7 +68,9 @@ class CosineJoEm(Method):
             with torch.no_grad():
                 taught = self.teacher(inputs[:, self._last]).softmax(dim=1)
             names = settings.scale * F.conv2d(features, self._place(self.name_vectors)[:, :, None, None])
-            terms["names"] = -settings.names_weight * (taught * names.log_softmax(dim=1)).sum(dim=1).mean()
+            agreement = (taught * names.log_softmax(dim=1)).sum(dim=1)
+            labelled = losses.resized(labels, features.shape[-2:]) != VOID
+            terms["names"] = -settings.names_weight * agreement[labelled].sum() / labelled.sum().clamp(min=1)
         weight = losses.labelled_fraction(labels, features.shape[-2:]) * len(labels)
         return Objective(terms, weight)
 
@@ -85,14 +87,7 @@ class CosineJoEm(Method):
 
     def parameter_groups(self, head_multiplier: float) -> dict[str, list[dict[str, Any]]]:
         """The backbone at the base rate, the head faster, the semantic encoder apart."""
-        groups = [
-            {"params": list(trainable(self.visual.backbone)), "scale": 1.0},
-            {"params": list(trainable(self.visual.head)), "scale": head_multiplier},
-        ]
-        return {
-            "visual": [group for group in groups if group["params"]],
-            "semantic": [{"params": list(trainable(self.semantic)), "scale": 1.0}],
-        }
+        return {"visual": self.visual_groups(head_multiplier), "semantic": group(self.semantic)}
 
 
 def taught_names(settings: MethodSettings, vocabulary: Vocabulary) -> list[int]:
