@@ -47,6 +47,21 @@ def test_kinds_of_other_names_are_found_by_their_last_word():
     assert imagenet.kinds_of("nothing of this kind at all xyz") == frozenset()
 
 
+@pytest.mark.parametrize(
+    ("other", "name"),
+    [
+        ("Cow", "cow"),
+        ("airplane", "aeroplane"),
+        ("motorcycle", "motorbike"),
+        ("couch|settee", "sofa"),
+        ("tv", "tvmonitor"),
+    ],
+)
+def test_kinds_are_found_however_a_class_is_written(other, name):
+    assert imagenet.kinds_of(name)
+    assert imagenet.kinds_of(name) <= imagenet.kinds_of(other)
+
+
 def test_strict_leaves_out_every_kind_of_an_unseen_class_and_of_further_ones():
     everything = set(range(1000))
     assert set(taught_names(MethodSettings(names="all"), VOCABULARY)) == everything

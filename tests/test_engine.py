@@ -336,6 +336,35 @@ def test_a_checkpoint_of_another_architecture_lists_what_is_missing(tiny, tmp_pa
         Model.load(tmp_path / "model")
 
 
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (lambda recipe: setattr(recipe.data, "unseen", ["red ring"]), "data.unseen"),
+        (lambda recipe: setattr(recipe.method, "r", 2), "method.r"),
+        (lambda recipe: setattr(recipe.train.visual, "name", "sgd"), "train.visual"),
+        (lambda recipe: setattr(recipe.train, "seed", 7), "train.seed"),
+    ],
+)
+def test_resuming_another_run_is_refused_and_loses_nothing(tiny, tmp_path, change, named):
+    engine.train(tiny, tmp_path / "run", progress=False)
+    change(tiny)
+    with pytest.raises(BadUsage, match=f"belongs to another run: {named}"):
+        engine.train(tiny, tmp_path / "run", resume=True, progress=False)
+    assert (tmp_path / "run" / "model" / "model.json").is_file()
+
+
+@pytest.mark.parametrize("change", [{"epochs": 0}, {"accumulate": 0}, {"log_every": 0}, {"batch_size": -1}])
+def test_settings_of_the_loop_that_cannot_be_are_refused(change):
+    with pytest.raises(BadUsage, match=rf"train\.{next(iter(change))} must be at least 1"):
+        TrainSettings(**change)
+
+
+def test_a_precision_that_does_not_exist_is_bad_usage(tiny):
+    tiny.train.precision = "7-bit"
+    with pytest.raises(BadUsage, match="accelerator and precision"):
+        engine.train(tiny, progress=False)
+
+
 def test_resuming_with_another_architecture_is_an_error(tiny, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         StopAt(patch, 1)

@@ -10,6 +10,7 @@ from joem.engine.hypercolumns import HypercolumnSet, MapStore, random_pixels, ra
 from joem.errors import BadUsage, LeakageError
 from joem.models import HypercolumnHead, VisualEncoder
 from joem.recipe import ModelSettings
+from joem.segmenter import Segmenter
 from joem.vocabulary import VOID
 
 
@@ -95,6 +96,15 @@ def test_the_encoder_takes_pictures_maps_and_hypercolumns():
     assert expected.shape[:2] == (2, 8)
     for inputs in (picture, maps, HypercolumnHead.gather(maps)):
         torch.testing.assert_close(encoder(inputs), expected, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("size", [(1200, 900), (1024, 1025), (40, 1100), (1, 1500)])
+def test_a_picture_of_any_size_is_encoded_whole(size):
+    made = lite(model_side=64, train_cache=None)
+    segmenter = Segmenter(engine.Model.create(made, engine.open_problem(made.data).vocabulary))
+    pixels = torch.randint(0, 256, (3, *size), dtype=torch.uint8)
+    result = segmenter.encode(pixels).segment()
+    assert result.labels.shape == size
 
 
 def test_side_resizes_what_the_backbone_sees():

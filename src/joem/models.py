@@ -56,13 +56,9 @@ class VisualEncoder(nn.Module):
 
     def maps(self, images: Tensor) -> list[Tensor]:
         """The feature maps of the backbone, finest first."""
-        side = self.settings.side
-        if side is not None:
-            height, width = images.shape[-2:]
-            scale = min(side / min(height, width), _LONGEST * side / max(height, width))
-            size = (max(1, round(height * scale)), max(1, round(width * scale)))
-            if size != (height, width):
-                images = F.interpolate(images, size=size, mode="bilinear", align_corners=False, antialias=True)
+        if self.settings.side is not None:
+            size = _with_shorter_side(images.shape[-2], images.shape[-1], self.settings.side)
+            images = F.interpolate(images, size=size, mode="bilinear", align_corners=False, antialias=True)
         return cast(list[Tensor], self.backbone(images))
 
     def train(self, mode: bool = True) -> "VisualEncoder":
@@ -75,6 +71,22 @@ class VisualEncoder(nn.Module):
                 if isinstance(module, nn.modules.batchnorm._BatchNorm):
                     module.eval()
         return self
+
+
+def _with_shorter_side(height: int, width: int, side: int) -> tuple[int, int]:
+    """The size of a picture whose shorter side becomes `side` and whose longer one at most four times that.
+
+    In whole numbers throughout, which an exported graph can compute too.
+
+    >>> _with_shorter_side(240, 480, 320), _with_shorter_side(1, 1000, 320)
+    ((320, 640), (1, 1280))
+    """
+    shorter, longer = torch.sym_min(height, width), torch.sym_max(height, width)
+    # To side / shorter, unless that makes the longer side too long.
+    above = torch.sym_min(side * longer, _LONGEST * side * shorter)
+    below = longer * shorter
+    new_height, new_width = (torch.sym_max(1, (2 * each * above + below) // (2 * below)) for each in (height, width))
+    return cast(int, new_height), cast(int, new_width)
 
 
 def semantic_encoder(kind: str, dimension: int, channels: int) -> nn.Module:
