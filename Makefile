@@ -31,4 +31,4 @@ test: lint browser
 	$(BIN)/python -m pytest --cov=joem --cov-report=term
 
 clean:
-	rm -rf $(VENV) quickstart runs build
+	rm -rf $(VENV) build
