@@ -1,11 +1,12 @@
 """Errors of the service: one JSON form for all of them."""
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import Response
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
@@ -23,6 +24,8 @@ _MEANINGS = {
     503: "The service is busy.",
     504: "The work took too long.",
 }
+
+_TOLD = 3  # of the errors in one request
 
 
 class Problem(BaseModel):
@@ -48,36 +51,34 @@ def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {status: {"model": Problem, "description": _MEANINGS[status]} for status in statuses}
 
 
-def answer(status: int, problem: Problem, headers: Mapping[str, str] | None = None) -> JSONResponse:
+def answer(status: int, problem: Problem, headers: Mapping[str, str] | None = None) -> Response:
     """The response that tells a problem."""
-    return JSONResponse(problem.model_dump(exclude_none=True), status, headers)
+    # ASCII only, unlike JSONResponse: a message may quote half a surrogate pair, which UTF-8 cannot hold.
+    return Response(json.dumps(problem.model_dump(exclude_none=True)), status, headers, "application/json")
 
 
 def install(app: FastAPI) -> None:
     """Give every error that can leave a route the one JSON form."""
 
     @app.exception_handler(HTTPException)
-    def refused(_: Request, error: HTTPException) -> JSONResponse:
+    def refused(_: Request, error: HTTPException) -> Response:
         return answer(error.status_code, Problem(message=error.detail), error.headers)
 
     @app.exception_handler(RequestValidationError)
-    def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
+    def invalid(_: Request, error: RequestValidationError) -> Response:
         found = error.errors()
         unreadable = any(one["type"] == "json_invalid" for one in found)
-        return answer(400 if unreadable else 422, Problem(message=" ".join(map(_sentence, found))))
+        more = f" And {len(found) - _TOLD} more." if len(found) > _TOLD else ""
+        return answer(400 if unreadable else 422, Problem(message=" ".join(map(_sentence, found[:_TOLD])) + more))
 
     @app.exception_handler(JoemError)
-    def wrong(_: Request, error: JoemError) -> JSONResponse:
+    def wrong(_: Request, error: JoemError) -> Response:
         if isinstance(error, UnknownWord):
             return answer(422, Problem(message=str(error), word=error.word, near=error.near))
         return answer(422, Problem(message=str(error)))
 
-    @app.exception_handler(Exception)
-    def failed(_: Request, error: Exception) -> JSONResponse:
-        return answer(500, Problem(message=f"The service failed ({type(error).__name__}); its log says more."))
-
 
 def _sentence(error: Mapping[str, Any]) -> str:
-    # What was sent is not repeated: it can be long, and may hold characters that cannot be sent back.
+    # What was sent is not repeated, and its keys only in part: they can be long.
     place: Sequence[object] = error["loc"]
-    return f"{'.'.join(map(str, place))}: {error['msg']}."
+    return f"{'.'.join(str(part)[:40] for part in place)}: {error['msg']}."
