@@ -263,7 +263,6 @@ def test_a_body_of_unknown_length_is_bounded_too(client):
         ({"sigma": 0}, 422, "sigma"),
         ({"gamma": -1}, 422, "gamma"),
         ({"path": "/etc/passwd"}, 422, "path"),
-        (b'{"\\ud800": 1}', 422, "body.\ud800: Extra inputs"),
         ({"rule": 1, "sigma": 7, "gamma": -1, "names": [1]}, 422, "And 1 more."),
         (b"{}" + b" " * 200_000, 413, "200,000 bytes"),
     ],
@@ -287,7 +286,7 @@ def test_wishes_that_are_refused(client, wish, status, message):
     ],
 )
 def test_many_mistakes_have_a_short_answer(client, wish, message):
-    answer = client.post(f"{encode(client)}/segment", content=json.dumps(wish, separators=(",", ":")))
+    answer = client.post(f"{encode(client)}/segment", json=wish)
     assert answer.status_code == 422
     assert message in answer.json()["message"]
     assert len(answer.content) < 200
@@ -437,9 +436,10 @@ def listening(app, seconds):
 @pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="only Linux lets go of closed connections")
 def test_a_client_that_never_reads_counts_and_is_dropped(segmenter, monkeypatch):
     monkeypatch.setattr(Service, "ranking", lambda *_: bytes(28_000_000))
-    app = create_app(segmenter, Limits(seconds=0.5))
-    with listening(app, 0.5) as (server, address), httpx.Client(base_url=f"http://127.0.0.1:{address[1]}") as client:
-        request = f"POST {encode(client)}/ranking HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{{}}"
+    app = create_app(segmenter, Limits(seconds=2))
+    with listening(app, 2) as (server, address), httpx.Client(base_url=f"http://127.0.0.1:{address[1]}") as client:
+        headers = "Host: localhost\r\nContent-Type: application/json\r\nContent-Length: 2"
+        request = f"POST {encode(client)}/ranking HTTP/1.1\r\n{headers}\r\n\r\n{{}}"
         with socket.create_connection(address) as silent:
             silent.sendall(request.encode())
             wait_until_inside(client, 1)
@@ -666,7 +666,8 @@ CHECKS = (
 
 @pytest.mark.parametrize("mode", list(schemathesis.GenerationMode))
 def test_the_description_is_true(segmenter, mode):
-    app = create_app(segmenter, samples=generated(segmenter.model.recipe.data))
+    hosts = ["testserver"]  # what schemathesis takes for the name of an app
+    app = create_app(segmenter, samples=generated(segmenter.model.recipe.data), hosts=hosts)
     with TestClient(app, HERE) as client:
         # A scene that exists among those asked for, or there would be little but 404s.
         key = send(client, as_file(scene_image())).json()["scene"]

@@ -175,7 +175,13 @@ def create_app(
         workers.close()
 
     app = FastAPI(
-        title="joem", version=__version__, description=__doc__, lifespan=lifespan, docs_url=None, redoc_url=None
+        title="joem",
+        version=__version__,
+        description=__doc__,
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        responses=problems.responses(421),
     )
     app.add_middleware(Guard, door=door, limits=limits, metrics=metrics, hosts=hosts)
     problems.install(app)

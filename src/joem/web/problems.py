@@ -1,12 +1,11 @@
 """Errors of the service: one JSON form for all of them."""
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import Response
+from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
@@ -19,6 +18,7 @@ _MEANINGS = {
     408: "The body took too long to arrive.",
     413: "The body or the picture is too large.",
     415: "The body is not a picture of a known kind.",
+    421: "The host is not a name of this service.",
     422: "A value is not allowed, or a word has no vector.",
     429: "This address already has too many requests under way.",
     503: "The service is busy.",
@@ -51,28 +51,27 @@ def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {status: {"model": Problem, "description": _MEANINGS[status]} for status in statuses}
 
 
-def answer(status: int, problem: Problem, headers: Mapping[str, str] | None = None) -> Response:
+def answer(status: int, problem: Problem, headers: Mapping[str, str] | None = None) -> JSONResponse:
     """The response that tells a problem."""
-    # ASCII only, unlike JSONResponse: a message may quote half a surrogate pair, which UTF-8 cannot hold.
-    return Response(json.dumps(problem.model_dump(exclude_none=True)), status, headers, "application/json")
+    return JSONResponse(problem.model_dump(exclude_none=True), status, headers)
 
 
 def install(app: FastAPI) -> None:
     """Give every error that can leave a route the one JSON form."""
 
     @app.exception_handler(HTTPException)
-    def refused(_: Request, error: HTTPException) -> Response:
+    def refused(_: Request, error: HTTPException) -> JSONResponse:
         return answer(error.status_code, Problem(message=error.detail), error.headers)
 
     @app.exception_handler(RequestValidationError)
-    def invalid(_: Request, error: RequestValidationError) -> Response:
+    def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
         found = error.errors()
         unreadable = any(one["type"] == "json_invalid" for one in found)
         more = f" And {len(found) - _TOLD} more." if len(found) > _TOLD else ""
         return answer(400 if unreadable else 422, Problem(message=" ".join(map(_sentence, found[:_TOLD])) + more))
 
     @app.exception_handler(JoemError)
-    def wrong(_: Request, error: JoemError) -> Response:
+    def wrong(_: Request, error: JoemError) -> JSONResponse:
         if isinstance(error, UnknownWord):
             return answer(422, Problem(message=str(error), word=error.word, near=error.near))
         return answer(422, Problem(message=str(error)))
