@@ -2,6 +2,7 @@ import asyncio
 import io
 import json
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 import schemathesis
 import torch
+import uvicorn
 from fastapi.testclient import TestClient
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -33,13 +35,16 @@ from joem.errors import BadUsage, JoemError
 from joem.segmenter import Scene
 from joem.web import Limits, create_app, pictures
 from joem.web.cache import SceneCache
-from joem.web.guard import Door, Guard
+from joem.web.guard import Answer, Door, Guard
 from joem.web.metrics import Metrics
 from joem.web.problems import Refusal
 from joem.web.samples import from_folder, generated
+from joem.web.server import _listen
+from joem.web.service import Service
 from joem.web.work import Workers
 
 NAMES = ["background", "red circle", "blue ring", "brown horse"]
+HERE = "http://localhost"
 KINDS = {"png": "PNG", "jpeg": "JPEG", "webp": "WEBP", "gif": "GIF", "bmp": "BMP"}
 
 
@@ -58,7 +63,7 @@ def client(segmenter):
 @contextmanager
 def connect(segmenter, token=None, **limits):
     app = create_app(segmenter, Limits(**limits), token, generated(segmenter.model.recipe.data))
-    with TestClient(app, raise_server_exceptions=False) as client:
+    with TestClient(app, HERE, raise_server_exceptions=False) as client:
         yield client
 
 
@@ -249,14 +254,17 @@ def test_a_body_of_unknown_length_is_bounded_too(client):
         (b"[]", 422, "body"),
         ({"names": []}, 422, "at least 1 item"),
         ({"names": ["cow", "cow"]}, 422, "these repeat: cow"),
-        ({"names": ["cow", " "]}, 422, "non-empty"),
+        ({"names": ["cow", " "]}, 422, "must hold a word"),
         ({"names": ["x" * 81]}, 422, "longer than the 80"),
-        ({"names": [f"word {i}" for i in range(256)]}, 422, "255 are allowed"),
+        ({"names": [f"word {i}" for i in range(256)]}, 422, "at most 255 items"),
+        ({"names": ["|".join(f"{i}{j}" for j in "abcdefghij") for i in range(26)]}, 422, "260 class names"),
         ({"names": ["|"]}, 422, "must hold a word"),
         ({"rule": "no"}, 422, "rule"),
         ({"sigma": 0}, 422, "sigma"),
         ({"gamma": -1}, 422, "gamma"),
         ({"path": "/etc/passwd"}, 422, "path"),
+        ({"rule": 1, "sigma": 7, "gamma": -1, "names": [1]}, 422, "And 1 more."),
+        (b"{}" + b" " * 200_000, 413, "200,000 bytes"),
     ],
 )
 def test_wishes_that_are_refused(client, wish, status, message):
@@ -267,6 +275,21 @@ def test_wishes_that_are_refused(client, wish, status, message):
     )
     assert answer.status_code == status, answer.text
     assert message in answer.json()["message"]
+
+
+@pytest.mark.parametrize(
+    ("wish", "message"),
+    [
+        ({"names": [1] * 60_000}, "names"),
+        ({str(i): 1 for i in range(15_000)}, "15000 keys, there are only names, rule, sigma, gamma"),
+        ({"k" * 190_000: 1}, "k" * 40 + ": "),
+    ],
+)
+def test_many_mistakes_have_a_short_answer(client, wish, message):
+    answer = client.post(f"{encode(client)}/segment", json=wish)
+    assert answer.status_code == 422
+    assert message in answer.json()["message"]
+    assert len(answer.content) < 200
 
 
 def test_an_unknown_word_is_named_with_words_like_it(client):
@@ -295,6 +318,8 @@ def test_a_failure_inside_is_told_without_details(client, segmenter, monkeypatch
     answer = send(client, as_file(scene_image()))
     assert answer.status_code == 500
     assert "ZeroDivisionError" in answer.json()["message"]
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert 'route="/api/scenes",status="500"' in client.get("/metrics").text
 
 
 # ---- concurrent work and time
@@ -378,7 +403,53 @@ def test_a_body_that_comes_too_slowly():
 
     limits = Limits(seconds=0.05)
     guard = Guard(app, Door(limits), limits, Metrics())
-    asyncio.run(guard({"type": "http", "method": "POST"}, drip, None))
+    scope = {"type": "http", "method": "POST", "path": "/api/scenes", "headers": [(b"host", b"localhost")]}
+    asyncio.run(guard(scope, drip, None))
+
+
+def test_an_answer_goes_in_pieces():
+    sent, content = [], bytes(range(256)) * 2500
+
+    async def send(message):
+        sent.append(message)
+
+    asyncio.run(Answer(send, 1)({"type": "http.response.body", "body": content}))
+    assert b"".join(message["body"] for message in sent) == content
+    assert max(len(message["body"]) for message in sent) == 256 * 1024
+    assert [message.get("more_body", False) for message in sent] == [True, True, True, False]
+
+
+@contextmanager
+def listening(app, seconds):
+    """The app on a real socket."""
+    listener = _listen("127.0.0.1", 0, seconds)
+    server = uvicorn.Server(uvicorn.Config(app, log_level="critical"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    try:
+        yield server, listener.getsockname()
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="only Linux lets go of closed connections")
+def test_a_client_that_never_reads_counts_and_is_dropped(segmenter, monkeypatch):
+    monkeypatch.setattr(Service, "ranking", lambda *_: bytes(28_000_000))
+    app = create_app(segmenter, Limits(seconds=2))
+    with listening(app, 2) as (server, address), httpx.Client(base_url=f"http://127.0.0.1:{address[1]}") as client:
+        headers = "Host: localhost\r\nContent-Type: application/json\r\nContent-Length: 2"
+        request = f"POST {encode(client)}/ranking HTTP/1.1\r\n{headers}\r\n\r\n{{}}"
+        with socket.create_connection(address) as silent:
+            silent.sendall(request.encode())
+            wait_until_inside(client, 1)
+            wait_until_inside(client, 0)
+            client.close()
+            for _ in range(2000):
+                if not server.server_state.connections:
+                    break
+                threading.Event().wait(0.005)
+            assert not server.server_state.connections
 
 
 def test_closing_finishes_what_runs_and_drops_what_waits():
@@ -455,6 +526,32 @@ def test_headers_keep_other_sites_out(client):
         assert not [name for name in answer.headers if name.startswith("access-control")]
 
 
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost", 200),
+        ("LOCALHOST:8000", 200),
+        ("127.0.0.1:9", 200),
+        ("[::1]:8000", 200),
+        ("192.168.1.5:8000", 200),
+        ("joem.lan:8000", 200),
+        ("evil.example", 421),
+        ("localhost.evil.example:8000", 421),
+        ("127.0.0.1.evil.example", 421),
+        ("[localhost]", 421),
+        ("", 421),
+    ],
+)
+def test_only_its_own_names_are_answered(segmenter, host, status):
+    client = TestClient(create_app(segmenter, hosts=["Joem.lan"]))
+    for path in ("/", "/health", "/api/model"):
+        answer = client.get(path, headers={"Host": host})
+        assert answer.status_code == status
+        assert answer.headers["x-content-type-options"] == "nosniff"
+    refused = client.post("/api/scenes", headers={"Host": "evil.example"})
+    assert "'evil.example': start it with --allowed-hosts" in refused.json()["message"]
+
+
 def test_the_page_needs_nothing_from_elsewhere(client):
     for path in ("/", "/page/main.js", "/page/style.css", "/page/stage.js", "/page/service.js"):
         text = client.get(path).text
@@ -510,6 +607,9 @@ def test_serve_and_stop(segmenter, tmp_path):
         tmp_path / "token",
         "--limits.pixels",
         "4096",
+        "--allowed-hosts",
+        "joem.lan",
+        "joem.example",
     ]
     command = [sys.executable, "-m", "joem.cli", "serve", *map(str, words)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
@@ -519,6 +619,8 @@ def test_serve_and_stop(segmenter, tmp_path):
             with httpx.Client(base_url=told.split()[3], headers={"Authorization": "Bearer s3cret"}) as client:
                 assert client.get("/api/model").json()["limits"]["pixels"] == 4096
                 assert "server" not in client.get("/health").headers
+                statuses = {"joem.lan": 200, "joem.example:80": 200, "evil.example": 421}
+                assert {host: client.get("/", headers={"Host": host}).status_code for host in statuses} == statuses
                 assert encode(client)
         finally:
             process.send_signal(signal.SIGTERM)
@@ -564,8 +666,9 @@ CHECKS = (
 
 @pytest.mark.parametrize("mode", list(schemathesis.GenerationMode))
 def test_the_description_is_true(segmenter, mode):
-    app = create_app(segmenter, samples=generated(segmenter.model.recipe.data))
-    with TestClient(app) as client:
+    hosts = ["testserver"]  # what schemathesis takes for the name of an app
+    app = create_app(segmenter, samples=generated(segmenter.model.recipe.data), hosts=hosts)
+    with TestClient(app, HERE) as client:
         # A scene that exists among those asked for, or there would be little but 404s.
         key = send(client, as_file(scene_image())).json()["scene"]
         for path in app.openapi()["paths"].values():

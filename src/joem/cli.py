@@ -520,6 +520,12 @@ def _serve(words: Sequence[str]) -> None:
     parser.add_argument("--device", default="cpu", help="where the networks run, such as cuda")
     parser.add_argument("--prompt", default=None, help="phrase around the names, such as 'a photo of a {}'")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on; 0.0.0.0 for all")
+    parser.add_argument(
+        "--allowed-hosts",
+        nargs="+",
+        default=[],
+        help="names it is reached by besides localhost, IP addresses and --host",
+    )
     parser.add_argument("--port", type=int, default=8000, help="port to listen on; 0 for any free one")
     parser.add_argument(
         "--token-file", type=Path, default=None, help="file with the bearer token that calls must carry"
@@ -533,7 +539,7 @@ def _serve(words: Sequence[str]) -> None:
     from joem.web.server import read_token
 
     token = read_token(wish.token_file) if wish.token_file else None
-    serve(_segmenter(wish), wish.host, wish.port, limits, token, wish.samples)
+    serve(_segmenter(wish), wish.host, wish.port, limits, token, wish.samples, wish.allowed_hosts)
 
 
 def _data(words: Sequence[str]) -> None:

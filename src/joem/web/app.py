@@ -15,13 +15,14 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from fastapi.staticfiles import StaticFiles
 from PIL import Image
 from prometheus_client import CONTENT_TYPE_LATEST
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from joem import __version__
 from joem.segmenter import Result, Segmenter
 from joem.web import problems, wire
 from joem.web.guard import Door, Guard
-from joem.web.limits import Limits
+from joem.web.limits import MOST_CLASSES, Limits
 from joem.web.metrics import Metrics
 from joem.web.pictures import MEDIA_TYPES
 from joem.web.problems import Refusal
@@ -39,8 +40,21 @@ class Names(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     names: list[str] | None = Field(
-        None, min_length=1, description="class names, trained or new; those of the model if absent"
+        None,
+        min_length=1,
+        max_length=MOST_CLASSES,
+        fail_fast=True,
+        description="class names, trained or new; those of the model if absent",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _few_keys(cls, sent: Any) -> Any:
+        # Each unknown key would be an error of its own.
+        if isinstance(sent, dict) and len(sent) > len(cls.model_fields):
+            known = ", ".join(cls.model_fields)
+            raise PydanticCustomError("too_many_keys", f"{len(sent)} keys, there are only {known}")
+        return sent
 
 
 class Pixel(Names):
@@ -135,14 +149,16 @@ def create_app(
     limits: Limits | None = None,
     token: str | None = None,
     samples: Sequence[SamplePicture] = (),
+    hosts: Sequence[str] = (),
 ) -> FastAPI:
     """The service on a model.
 
     Args:
         segmenter: the model.
         limits: bounds of what a request may cost; the default ones if None.
-        token: the bearer token that every call must carry, but for /health and the page's own files.
+        token: the bearer token that every call must carry, but for /health, /openapi.json and the page's own files.
         samples: pictures that the page offers.
+        hosts: names that requests may be sent to besides localhost and IP addresses.
     """
     limits = limits or Limits()
     metrics = Metrics()
@@ -159,9 +175,15 @@ def create_app(
         workers.close()
 
     app = FastAPI(
-        title="joem", version=__version__, description=__doc__, lifespan=lifespan, docs_url=None, redoc_url=None
+        title="joem",
+        version=__version__,
+        description=__doc__,
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        responses=problems.responses(421),
     )
-    app.add_middleware(Guard, door=door, limits=limits, metrics=metrics)
+    app.add_middleware(Guard, door=door, limits=limits, metrics=metrics, hosts=hosts)
     problems.install(app)
     guarded = [Depends(_token_check(token))] if token else []
     common = problems.responses(401) if token else {}

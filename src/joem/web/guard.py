@@ -1,10 +1,13 @@
-"""What every request passes through: a door, a bound on its body, security headers, and a clock."""
+"""What every request passes through: a look at whom it is for, a door, bounds on its body and answer, and a clock."""
 
 import asyncio
+import ipaddress
+import re
 import time
 from collections import Counter
+from collections.abc import Sequence
 
-from starlette.datastructures import MutableHeaders
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from joem.web.limits import Limits
@@ -20,6 +23,7 @@ _HEADERS = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
+_PIECE = 256 * 1024
 
 
 class Door:
@@ -48,35 +52,87 @@ class Door:
         self._inside += Counter()  # drops addresses with none left
 
 
+class Answer:
+    """`send`, with security headers, in pieces; a client that does not take a piece in time gets nothing more.
+
+    A request that is being answered stays inside the door: what waits for slow readers is bounded with the requests.
+    """
+
+    def __init__(self, send: Send, seconds: float) -> None:
+        self._send, self._seconds = send, seconds
+        self._given_up = False
+        self.status: int | None = None
+
+    async def __call__(self, message: Message) -> None:
+        """Send a message."""
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            MutableHeaders(scope=message).update(_HEADERS)
+            await self._in_time(message)
+            return
+        body = message.get("body", b"")
+        for start in range(0, len(body), _PIECE):
+            await self._in_time({**message, "body": body[start : start + _PIECE], "more_body": True})
+        # The server waits for the client before it sends, not after: an empty message waits for the last piece.
+        await self._in_time({**message, "body": b""})
+
+    async def _in_time(self, message: Message) -> None:
+        if self._given_up:  # the server closes the connection when an answer stays incomplete
+            return
+        try:
+            async with asyncio.timeout(self._seconds):
+                await self._send(message)
+        except TimeoutError:
+            self._given_up = True
+
+
 class Guard:
     """ASGI middleware; the errors it raises while a body is read are answered by the app inside."""
 
-    def __init__(self, app: ASGIApp, door: Door, limits: Limits, metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, door: Door, limits: Limits, metrics: Metrics, hosts: Sequence[str] = ()) -> None:
         self._app, self._door, self._limits, self._metrics = app, door, limits, metrics
+        self._hosts = {"localhost", *(host.lower() for host in hosts)}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass one request on."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        start, status = time.perf_counter(), 500
-
-        async def send_with_headers(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                MutableHeaders(scope=message).update(_HEADERS)
-            await send(message)
-
+        start, out = time.perf_counter(), Answer(send, self._limits.seconds)
         try:
-            if scope["method"] == "POST":
-                await self._through_the_door(scope, receive, send_with_headers)
-            else:  # costs next to nothing: health and figures are told however busy the service is
-                await self._app(scope, self._bounded(receive), send_with_headers)
+            await self._checked(scope, receive, out)
+        except Exception as error:
+            if out.status is None:
+                message = f"The service failed ({type(error).__name__}); its log says more."
+                await answer(500, Problem(message=message))(scope, receive, out)
+            raise
         finally:
             route = getattr(scope.get("route"), "path", "other")
             method = scope["method"] if route != "other" else "other"  # a made-up one must not become a label
-            self._metrics.seconds.labels(route, method, status).observe(time.perf_counter() - start)
+            self._metrics.seconds.labels(route, method, out.status or 500).observe(time.perf_counter() - start)
+
+    async def _checked(self, scope: Scope, receive: Receive, send: Send) -> None:
+        host = Headers(scope=scope).get("host", "")
+        if not self._is_for_us(host):
+            message = f"This service does not answer to the host {host[:80]!r}: start it with --allowed-hosts NAME."
+            await answer(421, Problem(message=message))(scope, receive, send)
+        elif scope["method"] == "POST":
+            await self._through_the_door(scope, receive, send)
+        else:  # costs next to nothing: health and figures are told however busy the service is
+            await self._app(scope, self._bounded(scope, receive), send)
+
+    def _is_for_us(self, host: str) -> bool:
+        """Whether a Host header (name:port) names this service.
+
+        Another site's page can let its own name lead here (DNS rebinding), and would then read every answer. It cannot
+        do so with an address, nor with a name that it does not own.
+        """
+        name = re.sub(r":\d*$", "", host).lower()
+        try:
+            ipaddress.ip_address(name.strip("[]"))
+        except ValueError:
+            return name in self._hosts
+        return True
 
     async def _through_the_door(self, scope: Scope, receive: Receive, send: Send) -> None:
         client = (scope.get("client") or ("",))[0]
@@ -87,13 +143,13 @@ class Guard:
             await response(scope, receive, send)
             return
         try:
-            await self._app(scope, self._bounded(receive), send)
+            await self._app(scope, self._bounded(scope, receive), send)
         finally:
             self._door.leave(client)
 
-    def _bounded(self, receive: Receive) -> Receive:
+    def _bounded(self, scope: Scope, receive: Receive) -> Receive:
         """`receive`, but a body that is too large or too slow is refused."""
-        left = self._limits.bytes
+        left = allowed = self._limits.bytes if scope["path"] == "/api/scenes" else self._limits.json_bytes
         end = asyncio.get_running_loop().time() + self._limits.seconds
         complete = False
 
@@ -108,7 +164,7 @@ class Guard:
                 raise Refusal(408, f"The body did not arrive within {self._limits.seconds:g} s.") from None
             left -= len(message.get("body", b""))
             if left < 0:
-                raise Refusal(413, f"The body has more than the {self._limits.bytes:,} bytes allowed: send less.")
+                raise Refusal(413, f"The body has more than the {allowed:,} bytes allowed: send less.")
             complete = not message.get("more_body", False)
             return message
 

@@ -13,24 +13,28 @@ class Limits:
     """Bounds of the service.
 
     Args:
-        bytes: size of a request's body.
+        bytes: size of a picture file.
+        json_bytes: size of any other request's body.
         pixels: width x height of a picture, checked before it is decoded.
-        classes: class names in one request, at most 255.
+        classes: class names in one request, each alternative ("sofa|couch") counted; at most 255.
         name_length: characters of a class name.
         workers: pictures encoded or decided at the same time.
         queue: requests with a body that are read, wait or are worked on; one more is answered with 503.
         per_client: of these, how many may come from one address; one more is answered with 429.
-        seconds: waiting and working time of one request.
+        connections: open connections; one more is answered with 503.
+        seconds: time for a body to arrive, for its work, and for a client to take each 256 KB of the answer.
         cache_bytes: memory for encoded pictures; the last one is kept however large it is.
     """
 
     bytes: int = 10_000_000
+    json_bytes: int = 200_000
     pixels: int = 2_000_000
     classes: int = MOST_CLASSES
     name_length: int = 80
     workers: int = 2
     queue: int = 64
     per_client: int = 32
+    connections: int = 256
     seconds: float = 30.0
     cache_bytes: int = 500_000_000
 

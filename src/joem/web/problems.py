@@ -18,11 +18,14 @@ _MEANINGS = {
     408: "The body took too long to arrive.",
     413: "The body or the picture is too large.",
     415: "The body is not a picture of a known kind.",
+    421: "The host is not a name of this service.",
     422: "A value is not allowed, or a word has no vector.",
     429: "This address already has too many requests under way.",
     503: "The service is busy.",
     504: "The work took too long.",
 }
+
+_TOLD = 3  # of the errors in one request
 
 
 class Problem(BaseModel):
@@ -64,7 +67,8 @@ def install(app: FastAPI) -> None:
     def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
         found = error.errors()
         unreadable = any(one["type"] == "json_invalid" for one in found)
-        return answer(400 if unreadable else 422, Problem(message=" ".join(map(_sentence, found))))
+        more = f" And {len(found) - _TOLD} more." if len(found) > _TOLD else ""
+        return answer(400 if unreadable else 422, Problem(message=" ".join(map(_sentence, found[:_TOLD])) + more))
 
     @app.exception_handler(JoemError)
     def wrong(_: Request, error: JoemError) -> JSONResponse:
@@ -72,12 +76,8 @@ def install(app: FastAPI) -> None:
             return answer(422, Problem(message=str(error), word=error.word, near=error.near))
         return answer(422, Problem(message=str(error)))
 
-    @app.exception_handler(Exception)
-    def failed(_: Request, error: Exception) -> JSONResponse:
-        return answer(500, Problem(message=f"The service failed ({type(error).__name__}); its log says more."))
-
 
 def _sentence(error: Mapping[str, Any]) -> str:
-    # What was sent is not repeated: it can be long, and may hold characters that cannot be sent back.
+    # What was sent is not repeated, and its keys only in part: they can be long.
     place: Sequence[object] = error["loc"]
-    return f"{'.'.join(map(str, place))}: {error['msg']}."
+    return f"{'.'.join(str(part)[:40] for part in place)}: {error['msg']}."

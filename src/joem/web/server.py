@@ -1,7 +1,9 @@
 """Run the service until it is told to stop."""
 
+import math
 import signal
 import socket
+from collections.abc import Sequence
 from pathlib import Path
 
 import uvicorn
@@ -22,6 +24,7 @@ def serve(
     limits: Limits | None = None,
     token: str | None = None,
     sample_folder: Path | None = None,
+    allowed_hosts: Sequence[str] = (),
 ) -> None:
     """Serve the API and the page; returns after SIGINT or SIGTERM, when requests under way are answered.
 
@@ -30,16 +33,17 @@ def serve(
         host: the address to listen on.
         port: the port; 0 takes a free one.
         limits: bounds of what a request may cost.
-        token: the bearer token that every call must carry.
+        token: the bearer token that calls must carry, as in `create_app`.
         sample_folder: pictures for the page to offer; generated ones if None.
+        allowed_hosts: names that requests may be sent to besides host, localhost and IP addresses.
     """
     limits = limits or Limits()
     if sample_folder is None:
         pictures = samples.generated(segmenter.model.recipe.data)
     else:
         pictures = samples.from_folder(sample_folder, limits.pixels)
-    app = create_app(segmenter, limits, token, pictures)
-    with _listen(host, port) as listener:
+    app = create_app(segmenter, limits, token, pictures, (host, *allowed_hosts))
+    with _listen(host, port, limits.seconds) as listener:
         shown = f"[{host}]" if ":" in host else host
         print(f"joem is at http://{shown}:{listener.getsockname()[1]}  (Ctrl-C stops it)", flush=True)
         if host not in _LOOPBACK and token is None:
@@ -48,7 +52,11 @@ def serve(
             # uvicorn stops in good order, then raises the signal again; nothing is left to do then.
             signal.signal(number, lambda *_: None)
         config = uvicorn.Config(
-            app, log_level="warning", timeout_graceful_shutdown=int(limits.seconds) + 1, server_header=False
+            app,
+            log_level="warning",
+            limit_concurrency=limits.connections + 1,  # uvicorn counts the connection that it refuses
+            timeout_graceful_shutdown=int(limits.seconds) + 1,
+            server_header=False,
         )
         uvicorn.Server(config).run(sockets=[listener])
 
@@ -64,9 +72,12 @@ def read_token(path: Path) -> str:
     return token
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def _listen(host: str, port: int, seconds: float) -> socket.socket:
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        return socket.create_server((host, port), family=family)
+        listener = socket.create_server((host, port), family=family)
     except (OSError, OverflowError) as error:
         raise JoemError(f"Cannot listen on {host}, port {port}: {error}. Give another --host or --port.") from None
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # on Linux; a closed connection lives on until its client reads the rest
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, math.ceil(seconds * 1000))
+    return listener

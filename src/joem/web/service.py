@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Sequence
 
 from joem.segmenter import Scene, Segmenter
+from joem.semantics.words import alternatives
 from joem.web import wire
 from joem.web.cache import SceneCache
 from joem.web.limits import Limits
@@ -47,12 +48,14 @@ class Service:
     def names(self, names: Sequence[str] | None) -> tuple[str, ...]:
         """The class names that a request asks for, those of the model if None."""
         wanted = self.segmenter.vocabulary.names if names is None else tuple(name.strip() for name in names)
-        if len(wanted) > self._limits.classes:
-            raise Refusal(422, f"names: {len(wanted)} class names, {self._limits.classes} are allowed: send fewer.")
         for name in wanted:
             if len(name) > self._limits.name_length:
                 start = f"{name[:20]!r}..."
                 raise Refusal(422, f"names: {start} is longer than the {self._limits.name_length} characters allowed.")
+        count = sum(len(alternatives(name)) for name in wanted)
+        if count > self._limits.classes:
+            message = f"names: {count} class names and alternatives, {self._limits.classes} are allowed: send fewer."
+            raise Refusal(422, message)
         return wanted
 
     def ranking(self, scene: Scene, names: tuple[str, ...]) -> bytes:
