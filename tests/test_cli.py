@@ -44,6 +44,11 @@ def test_train_evaluate_predict(tiny_file, tmp_path, capsys):
     code, printed, _ = run(capsys, "train", tiny_file, "--out", out, "--train.epochs", 1)
     assert code == 0
     assert "Model:" in printed
+    again = run(capsys, "train", tiny_file, "--out", out, "--train.epochs", 1, "--resume", "--json")[1]
+    assert json.loads(again) == {"model": str(out / "model"), "metrics": [str(out / "metrics.csv")]}
+    half = tmp_path / "half"
+    code, printed, _ = run(capsys, "export", out, "--format", "half", "--out", half, "--json")
+    assert json.loads(printed) == {"file": str(half), "labels_that_differ": None}
     code, printed, _ = run(capsys, "evaluate", out, "--json")
     assert code == 0
     results = json.loads(printed)
@@ -151,13 +156,16 @@ def test_data_describes_and_writes(tmp_path, capsys):
     described = json.loads(printed)
     assert described["images"] == 3
     assert sum(row["unseen"] for row in described["classes"]) == 12
-    code, printed, _ = run(capsys, "data", "scenes", "--count", 3, "--write", tmp_path / "d")
+    code, printed, _ = run(capsys, "data", "scenes", "--count", 3, "--write", tmp_path / "d", "--json")
     assert code == 0
+    assert json.loads(printed) == {"images": 3, "folder": str(tmp_path / "d")}
     code, printed, _ = run(capsys, "data", "folder", "--root", tmp_path / "d")
     assert code == 0
     assert "3 pictures" in printed
     assert run(capsys, "data", "--protocols")[1].split()[0] in ("voc-zs3-2", "cocostuff-spnet", "context-zs3-2")
     assert "scenes" in run(capsys, "data", "--recipes")[1]
+    assert "scenes" in json.loads(run(capsys, "data", "--recipes", "--json")[1])
+    assert "voc-spnet" in json.loads(run(capsys, "data", "--protocols", "--json")[1])
 
 
 def test_every_recipe_in_the_box_loads():

@@ -117,7 +117,7 @@ def test_another_recipe_in_the_same_folder_is_refused(recipe, tmp_path):
         compared(other, tmp_path, "devise")
 
 
-def test_one_failure_does_not_stop_the_others(recipe, tmp_path, monkeypatch):
+def test_one_failure_does_not_stop_the_others(recipe, tmp_path, monkeypatch, capsys):
     original = engine.train
 
     def train(settings, *args, **options):
@@ -126,9 +126,15 @@ def test_one_failure_does_not_stop_the_others(recipe, tmp_path, monkeypatch):
         return original(settings, *args, **options)
 
     monkeypatch.setattr(engine, "train", train)
-    with pytest.raises(JoemError, match=r"(?s)1 of 2 could not be run.*spnet: out of luck"):
-        compared(recipe, tmp_path, "spnet", "devise")
-    assert (tmp_path / "devise/seed-0/result.json").exists()
+    with pytest.raises(JoemError, match=r"(?s)Nothing could be run.*spnet: out of luck"):
+        compared(recipe, tmp_path, "spnet")
+    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(recipe.to_dict()))
+    words = ["compare", "--protocol", str(tmp_path / "tiny.yaml"), "--methods", "spnet,devise", "--seeds", "1"]
+    assert cli.main([*words, "--folds", "0", "--out", str(tmp_path)]) == 1
+    printed = capsys.readouterr()
+    assert "| DeViSE " in printed.out
+    assert "Could not be run: spnet: out of luck." in (tmp_path / "methods.md").read_text()
+    assert "1 could not be run; the same command runs only these again:\n  spnet: out of luck" in printed.err
 
 
 def test_parameters_are_chosen_once_per_method_on_held_out_seen_classes(recipe, tmp_path, monkeypatch):
@@ -147,6 +153,13 @@ def test_parameters_are_chosen_once_per_method_on_held_out_seen_classes(recipe, 
     assert asked == [("joem", 0, 3)]
     for result in found.results["joem"]:
         assert (result["rules"]["ac"]["sigma"], result["rules"]["cs"]["gamma"]) == (0.61, 0.4)
+    compare.write(found, tmp_path, "joem compare")
+    assert "sigma and gamma were chosen on held-out seen classes" in (tmp_path / "methods.md").read_text()
+    again = compared(recipe, tmp_path, "joem", folds=0)
+    assert again.results["joem"][0]["rules"]["ac"]["sigma"] == recipe.decision.sigma
+    compare.write(again, tmp_path, "joem compare")
+    assert "sigma and gamma are the recipe's own" in (tmp_path / "methods.md").read_text()
+    assert asked == [("joem", 0, 3)]
 
 
 def test_the_ablation_has_the_papers_rows_and_shares_runs(recipe, tmp_path, trainings):
@@ -166,6 +179,8 @@ def test_the_ablation_has_the_papers_rows_and_shares_runs(recipe, tmp_path, trai
     assert (settings["joem-center-sc"]["r"], settings["joem-center-sc"]["sc_weight"]) == (1, recipe.method.sc_weight)
     published = protocols.published_tables()["ablation"]["rows"]
     assert [row.published.hiou for row in found.rows] == [row["hiou"] for row in published]
+    assert compare.score_table(found)[0][5] == "paper, context-zs3-4: seen"
+    assert "numbers are of context-zs3-4 and not of scenes, which was run here" in compare.scale(found)
     # the table of methods then trains only what is new, and evaluates what rules are missing
     compared(recipe, tmp_path, "joem")
     assert len(trainings) == 4
@@ -208,7 +223,7 @@ def test_the_best_zero_shot_row_stands_out_and_published_deviations_are_shown(re
         "spnet": (result("cs", 26.0), result("cs", None)),
         "supervised": (result("nn", 90.0),),
     }
-    found = compare.Comparison("methods", recipe, problem, rows, results)
+    found = compare.Comparison("methods", recipe, problem, rows, results, folds=1)
     _, body = compare.score_table(found)
     assert body[0][4:8] == ["25.0 ± 7.1", "67.0 ± 1.2", "33.4 ± 0.4", "44.6 ± 0.3"]
     assert body[1][4:8] == ["26.0", "67.3", "21.8", "32.9"]
@@ -243,6 +258,8 @@ def test_the_command_line_prints_and_writes(recipe, tmp_path, capsys):
     words[words.index("joem, devise")] = "zs3net"
     assert cli.main(words) == 0
     assert json.loads(capsys.readouterr().out)["zs3net"][0]["gaussian"] > 0
+    assert cli.main(["compare", "--table", "generator", "--out", str(tmp_path)]) == 2
+    assert "Did you mean 'generators'" in capsys.readouterr().err
     assert cli.main(["compare", "--protocol", "nowhere", "--out", str(tmp_path)]) == 2
     assert "Unknown recipe 'nowhere'" in capsys.readouterr().err
 

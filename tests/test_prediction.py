@@ -90,6 +90,11 @@ def test_a_wish_that_cannot_be_met_fails_before_any_picture_is_read(segmenter, t
             list(prediction.predict(segmenter, [tmp_path / "a.png"], wish, tmp_path))
 
 
+def test_no_jobs_are_too_few(segmenter, photos, tmp_path):
+    with pytest.raises(BadUsage, match="--jobs must be at least 1, got 0"):
+        list(prediction.predict(segmenter, [], prediction.Wish(), tmp_path, jobs=0))
+
+
 def test_a_picture_that_cannot_be_saved_stops_no_other(segmenter, photos, tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "a").write_text("in the way")

@@ -114,9 +114,15 @@ def test_other_tables():
     assert {name: table["protocol"] for name, table in tables.items()} == {
         "ablation": "context-zs3-4",
         "embedding_space": "voc-zs3-4",
+        "per_class": "voc-zs3-4",
     }
     assert [row["hiou"] for row in tables["ablation"]["rows"]] == [15.8, 16.7, 17.8, 19.0, 32.3, 33.7]
     assert [row["hiou"] for row in tables["embedding_space"]["rows"]] == [31.2, 41.5, 34.4, 40.6, 43.4]
+    unseen = protocols.get("voc-zs3-4").vocabulary.unseen_indices
+    for row in tables["per_class"]["rows"]:
+        assert len(row["per_class"]) == 21
+        of_unseen = sum(row["per_class"][label] for label in unseen) / len(unseen)
+        assert of_unseen == pytest.approx(row["unseen"], abs=0.3)  # of one run; the scores may be the mean of five
     for table in tables.values():
         for row in table["rows"]:
             assert row["hiou"] == pytest.approx(harmonic(row["seen"], row["unseen"]), abs=0.15)

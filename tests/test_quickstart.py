@@ -1,7 +1,7 @@
 import json
 import re
 
-from joem import quickstart, recipe
+from joem import cli, quickstart, recipe
 
 
 def test_quickstart_on_a_tiny_scale_does_every_step_and_repeats_itself(tiny, tmp_path):
@@ -22,3 +22,8 @@ def test_quickstart_on_a_tiny_scale_does_every_step_and_repeats_itself(tiny, tmp
     assert not re.findall(r'(?:src|href)="(?!data:|#)', page)  # self-contained
     for words in ("Apollonius", "shuffled words", quickstart.NEVER_HEARD, "joem quickstart --seed 0"):
         assert words in page
+
+
+def test_other_pictures_are_refused(capsys, tmp_path):
+    assert cli.main(["quickstart", "--recipe", "voc-zs3-2-lite", "--out", str(tmp_path)]) == 2
+    assert "about generated pictures, got a recipe of voc" in capsys.readouterr().err

@@ -1,5 +1,6 @@
 import json
 import re
+from dataclasses import replace
 
 import pytest
 import torch
@@ -74,6 +75,34 @@ def test_report_is_one_whole_file(trained, tmp_path, capsys):
         "apollonius-1.png", "boundary-1.png", "boundary-2.png", "boundary-3.png", "boundary-4.png",
         "relations-1.png", "relations-2.png", "space-1.png", "space-2.png",
     ]  # fmt: skip
+
+
+@pytest.fixture
+def train_method(tiny, tmp_path):
+    """Train a method on very little."""
+
+    def train(name):
+        tiny.data = replace(tiny.data, train_count=24, val_count=6, crop=32, size=32)
+        tiny.train.epochs = 1
+        tiny.method = replace(tiny.method, name=name, generator=replace(tiny.method.generator, samples=8, noise=4))
+        return engine.train(tiny, tmp_path / "run", progress=False)
+
+    return train
+
+
+def test_a_method_of_several_stages_has_a_report(train_method, tmp_path, capsys):
+    train_method("zs3net")
+    assert command(capsys, "report", tmp_path / "run")[::2] == (0, "")
+    page = (tmp_path / "run/report.html").read_text()
+    assert "from metrics-segment.csv, metrics-generate.csv, metrics-classify.csv." in page
+
+
+@pytest.mark.parametrize("name", ["cagnet", "supervised", "devise", "two_stage"])
+def test_every_kind_of_method_has_figures(train_method, name):
+    model = train_method(name)
+    drawn = figures.draw(model, engine.open_problem(model.recipe.data))
+    without_row_for_void = {"boundary"} if name in {"cagnet", "supervised"} else set()
+    assert set(drawn) == set(figures.CAPTIONS) - without_row_for_void
 
 
 def test_the_page_says_what_evaluate_says(trained):

@@ -143,7 +143,8 @@ def test_tuning_never_looks_at_unseen_classes_or_evaluation_pictures(sealed, tmp
     assert (written.method.sc_weight, written.decision.sigma) == (best["lambda"], best["sigma"])
     assert written.decision.gamma == pytest.approx(best["gamma"])
     told = json.loads((tmp_path / "tuned.json").read_text())
-    assert f"lambda {best['lambda']:g} has the highest hIoU with ac" in told["reason"]
+    assert f"held-out seen classes is {best['hiou']:.1f}" in told["reason"]
+    assert f"lambda {best['lambda']:g} has the highest." in told["reason"]
     with pytest.raises(BadUsage, match="trials of another recipe or grid"):
         calibration.tune(recipe, problem, tmp_path, lambdas=(0.1,), folds=2, progress=False)
 
@@ -189,6 +190,14 @@ def test_tuning_with_too_few_pictures_says_so(sealed, tmp_path):
         tuning._try_fold(recipe, problem, fold, progress=False)
 
 
+def test_no_fold_is_too_few(sealed, tmp_path):
+    recipe, problem = sealed
+    with pytest.raises(BadUsage, match="At least one fold must be trained, got 0"):
+        calibration.tune(recipe, problem, tmp_path, folds=2, used=0)
+    with pytest.raises(BadUsage, match="At least one fold must be trained, got -1"):
+        calibration.cross_validate(recipe, problem, used=-1)
+
+
 def test_without_optuna_the_way_to_get_it_is_told(sealed, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
     recipe, problem = sealed
@@ -203,6 +212,7 @@ def test_methods_without_lambda_are_trained_once_per_fold(sealed, tmp_path, monk
     recipe.method.name = "spnet"
     found = calibration.tune(recipe, problem, tmp_path, folds=2, used=1, progress=False)
     assert [row["lambda"] for row in found.table] == [recipe.method.sc_weight]
+    assert "lambda" not in found.reason
     recipe.method.name = "joem"
     found = calibration.tune(recipe, problem, tmp_path / "joem", folds=2, used=1, progress=False)
     assert [row["lambda"] for row in found.table] == list(calibration.LAMBDAS)

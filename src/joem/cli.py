@@ -136,11 +136,16 @@ def _train(words: Sequence[str]) -> None:
     )
     parser.add_argument("--out", type=Path, default=None, help="folder of the run; runs/RECIPE if not given")
     parser.add_argument("--resume", action="store_true", help="go on from the newest checkpoint of the folder")
+    parser.add_argument("--json", action="store_true", help="print where the model and its metrics are as JSON")
     wish = _parse_with_recipe(parser, words)
     from joem import engine
 
     out = wish.out or Path("runs") / Path(wish.recipe).stem
     engine.train(_recipe(wish, parser), out, resume=wish.resume)
+    if wish.json:
+        metrics = sorted(str(path) for path in out.glob("metrics*.csv"))
+        print(json.dumps({"model": str(out / "model"), "metrics": metrics}, indent=2))
+        return
     print(f"Trained. Model: {out / 'model'}   metrics: {out / 'metrics*.csv'}")
 
 
@@ -202,9 +207,18 @@ def _compare(words: Sequence[str]) -> None:
 
     parser.add_argument("--protocol", default="scenes", help=f"a YAML file, or one of {', '.join(recipe.names())}")
     parser.add_argument("--methods", default="all", help="all, or names of methods with commas between them")
-    parser.add_argument("--table", default="methods", help="methods, ablation, embedding-space or generators")
+    parser.add_argument(
+        "--table",
+        default="methods",
+        help="methods, ablation, embedding-space, names, or generators, where --seeds and --folds do not count",
+    )
     parser.add_argument("--seeds", type=int, default=3, help="runs per row")
-    parser.add_argument("--folds", type=int, default=1, help="folds of held-out seen classes to choose sigma and gamma")
+    parser.add_argument(
+        "--folds",
+        type=int,
+        default=1,
+        help="folds of held-out seen classes to choose sigma and gamma on; 0 takes the recipe's own",
+    )
     parser.add_argument("--out", type=Path, default=Path("compare"), help="folder of the runs and the tables")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_class_arguments(recipe.Recipe)
@@ -214,6 +228,7 @@ def _compare(words: Sequence[str]) -> None:
 
     names = None if wish.methods == "all" else [name.strip() for name in wish.methods.split(",")]
     settings = _recipe(wish, parser)
+    choose("table", wish.table, (*compare.TABLES, "generators"))
     if wish.table == "generators":
         qualities = compare.generators(settings, wish.out, names)
         plain = {name: [vars(row) for row in rows] for name, rows in qualities.items()}
@@ -223,9 +238,12 @@ def _compare(words: Sequence[str]) -> None:
     files = compare.write(found, wish.out, " ".join(["joem compare", *words]))
     if wish.json:
         print(json.dumps(found.to_dict(), indent=2))
-        return
-    print(compare.markdown(*compare.score_table(found)))
-    print(f"\n{compare.scale(found)}\n\nWith every rule and class: {', '.join(map(str, files))}")
+    else:
+        print(compare.markdown(*compare.score_table(found)))
+        print(f"\n{compare.scale(found)}\n\nWith every rule and class: {', '.join(map(str, files))}")
+    if found.failures:
+        told = "\n  ".join(found.failures)
+        raise JoemError(f"{len(found.failures)} could not be run; the same command runs only these again:\n  {told}")
 
 
 def _value(option: str, words: Sequence[str]) -> str | None:
@@ -331,15 +349,22 @@ def _export(words: Sequence[str]) -> None:
         "--format", choices=["onnx", "half"], default="onnx", help="an ONNX file, or a half-size folder"
     )
     parser.add_argument("--out", type=Path, required=True, help="the file or folder to write")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     wish = _parse(parser, words)
     from joem import engine, export
 
     model = engine.Model.load(wish.model)
     if wish.format == "half":
-        print(f"Wrote {model.save(wish.out, half=True)}.")
-        return
-    different = export.to_onnx(model, wish.out)
-    print(f"Wrote {wish.out}; {different:.3%} of its labels differ from torch's on two random pictures.")
+        model.save(wish.out, half=True)
+        different = None
+    else:
+        different = export.to_onnx(model, wish.out)
+    if wish.json:
+        print(json.dumps({"file": str(wish.out), "labels_that_differ": different}, indent=2))
+    elif different is None:
+        print(f"Wrote {wish.out}.")
+    else:
+        print(f"Wrote {wish.out}; {different:.3%} of its labels differ from torch's on two random pictures.")
 
 
 def _tune(words: Sequence[str]) -> None:
@@ -456,8 +481,8 @@ def _reproduce(words: Sequence[str]) -> None:
     parser = _parser(
         "reproduce",
         "[NAME] [options]",
-        "Run a table or figure of the paper as a job: train what it needs, sweep it, write a table with the published "
-        "values beside ours, and figures. Without a name, list the jobs. Runs that are done are kept.",
+        "Run a table or figure of the paper as a job: train what it needs, write a table with the published values "
+        "beside ours, and figures. Without a name, list the jobs. Runs that are done are kept.",
         "joem reproduce fig5 --scale lite --root VOCdevkit",
     )
     parser.add_argument("name", nargs="?", default=None, help="which table or figure")
@@ -471,22 +496,23 @@ def _reproduce(words: Sequence[str]) -> None:
 
     if wish.name is None:
         for name, job in reproduce.JOBS.items():
-            print(f"  {name:12} {job.about} ({' or '.join(job.runs)})")
+            print(f"  {name:12} {job.about} ({' or '.join(job.recipes)})")
         return
     out = wish.out or Path("runs") / "reproduce" / wish.name
     rows = reproduce.reproduce(wish.name, out, wish.scale, wish.root, wish.vectors)
     if wish.json:
         print(json.dumps(rows, indent=2))
         return
-    print(f"{'':48}{'seen / unseen / hIoU':>24}{'published':>24}")
+    print(f"{'':56}{'seen / unseen / hIoU':>24}{'published':>24}  on")
     for row in rows:
         ours, theirs = (_three(values) for values in (row, row["published"]))
-        print(f"{row['what']:48}{ours:>24}{theirs:>24}")
+        print(f"{row['what']:56}{ours:>24}{theirs:>24}  {row['published_on'] or ''}")
     print(f"\nTable and figures: {out}")
 
 
 def _three(scores: Any) -> str:
-    return " / ".join(f"{scores[key]:.1f}" for key in ("seen", "unseen", "hiou")) if scores else ""
+    values = [scores[key] for key in ("seen", "unseen", "hiou")] if scores else []
+    return " / ".join("-" if value is None else f"{value:.1f}" for value in values)
 
 
 def _problem_of(model: Any, root: str | None) -> Any:
@@ -567,7 +593,8 @@ def _data(words: Sequence[str]) -> None:
     from joem import protocols, recipe
 
     if wish.protocols or wish.recipes:
-        print("\n".join(protocols.names() if wish.protocols else recipe.names()))
+        names = protocols.names() if wish.protocols else recipe.names()
+        print(json.dumps(names, indent=2) if wish.json else "\n".join(names))
         return
     if wish.kind is None:
         raise BadUsage("Say which dataset: joem data scenes, joem data voc --root DIR, or joem data folder --root DIR.")
@@ -577,7 +604,12 @@ def _data(words: Sequence[str]) -> None:
     pictures = data.open(wish.kind, wish.root, wish.split, **options)
     if wish.write is not None:
         data.write_folder(pictures, wish.write)
-        print(f"Wrote {len(pictures)} pictures with masks to {wish.write}.")
+        written = {"images": len(pictures), "folder": str(wish.write)}
+        print(
+            json.dumps(written, indent=2)
+            if wish.json
+            else f"Wrote {len(pictures)} pictures with masks to {wish.write}."
+        )
         return
     vocabulary = protocols.get(wish.protocol).vocabulary if wish.protocol else None
     if vocabulary is None and wish.kind == "scenes":

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from joem import data, decision, losses
 from joem.engine import Model, Problem
+from joem.methods.classifier import ClassifierMethod
 from joem.report import plots
 from joem.segmenter import Segmenter
 from joem.vocabulary import VOID
@@ -163,7 +164,12 @@ def _apollonius(
 
 
 def boundary(model: Model, problem: Problem) -> "list[Figure]":
-    """A picture, its stacked prototypes, its features and its virtual prototypes, as colours."""
+    """A picture, its stacked prototypes, its features and its virtual prototypes, as colours.
+
+    None for a classifier: void has no row in it, and nothing draws features to virtual prototypes.
+    """
+    if isinstance(model.method, ClassifierMethod):
+        return []
     index = int((data.class_presence(problem.val).sum(1)).argmax())
     sample = problem.val[index]
     features = Segmenter(model).encode(sample.image).features.cpu()

@@ -88,6 +88,8 @@ def predict(segmenter: Segmenter, pictures: Sequence[Path], wish: Wish, out: Pat
         out: folder for the results, one folder per picture, named after its file.
         jobs: how many pictures are worked on at the same time.
     """
+    if jobs < 1:
+        raise BadUsage(f"--jobs must be at least 1, got {jobs}.")
     wish.fulfil(segmenter, torch.zeros(3, 8, 8, dtype=torch.uint8))  # a wish that cannot be met fails here, at once
 
     def work(picture: Path, folder: Path) -> Done:

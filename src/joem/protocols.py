@@ -80,7 +80,7 @@ def get(name: str) -> Protocol:
 
 
 def published_tables() -> dict[str, Any]:
-    """The paper's other tables: `ablation` (losses, rules) and `embedding_space` (two-stage, generative).
+    """The paper's other tables: `ablation` (losses, rules), `embedding_space` (two-stage, generative), `per_class`.
 
     >>> published_tables()["ablation"]["rows"][-1]
     {'losses': ['bar', 'sc'], 'rule': 'ac', 'seen': 35.7, 'unseen': 31.8, 'hiou': 33.7}

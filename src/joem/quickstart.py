@@ -15,6 +15,7 @@ from joem.calibration import Choice, Curve
 from joem.data.scenes import NEVER_HEARD
 from joem.engine import Evaluation, Model, Problem
 from joem.engine.files import write_json
+from joem.errors import BadUsage
 from joem.recipe import DecisionSettings, Recipe
 from joem.segmenter import Scene, Segmenter
 from joem.vocabulary import Vocabulary
@@ -68,6 +69,11 @@ def run(
     settings: Recipe, out: Path, folds: int | None = None, used_folds: int | None = 1, progress: bool = True
 ) -> Outcome:
     """Run everything and write the model, quickstart.json and report.html into `out`."""
+    if settings.data.kind != "scenes":
+        raise BadUsage(
+            f"quickstart is about generated pictures, got a recipe of {settings.data.kind}: give one with data.kind "
+            "scenes, or use joem train and joem evaluate."
+        )
     started = time.monotonic()
     problem = engine.open_problem(settings.data)
     problem = replace(problem, train=data.Remembered(problem.train), val=data.Remembered(problem.val))

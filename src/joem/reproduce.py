@@ -1,20 +1,22 @@
-"""The paper's tables and figures as named jobs: train what each needs, sweep it, set the published values beside ours.
+"""The paper's tables and figures as named jobs: train what each needs, set the published values beside ours.
 
-A job is a list of runs, each a recipe with some settings changed. Runs that are done are kept, so a job that was
-stopped goes on where it was.
+Every job is about the paper's own objective. Runs that are done are kept, so a job that was stopped goes on where it
+was, and jobs with the same folder share what they have in common.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from joem import calibration, engine, protocols, recipe
+from joem import calibration, compare, engine, protocols, recipe
 from joem.calibration import Curve
+from joem.compare import Comparison, Row
+from joem.compare.runs import SCORES, summary
 from joem.engine.files import read_json, write_json
-from joem.errors import BadUsage, choose
+from joem.errors import BadUsage, JoemError, choose
+from joem.protocols import PublishedScores
 from joem.recipe import Recipe
 from joem.report import plots
 from joem.scores import Scores
@@ -25,51 +27,53 @@ if TYPE_CHECKING:
 SCALES = ("paper", "lite")
 """The paper's own networks and data, or PASCAL VOC in minutes on a CPU."""
 
-_RULES = ("cs", "ac")
+_SEEDS = {"paper": 5, "lite": 3}
 _SPLITS = (2, 4, 6, 8, 10)
-_FACTORS = (1, 2, 4)
-
-
-@dataclass(frozen=True)
-class Run:
-    """One training of a job.
-
-    Args:
-        name: its folder.
-        recipe: the recipe it starts from, in the box.
-        method: settings of the method that differ from the recipe's.
-    """
-
-    name: str
-    recipe: str
-    method: Mapping[str, Any]
-
+_SYMBOLS = {"r": "r", "sc_weight": "λ"}
 
 Curves = dict[str, Curve]
 """The curve of every rule of a run."""
 
 
 @dataclass(frozen=True)
-class Job:
-    """A table or figure.
+class Workplace:
+    """Where a job works and on what.
 
     Args:
-        about: what it shows.
-        runs: scale -> the runs it needs; a scale that is not there cannot be run.
-        rows: what its table says, from the curves of every run.
-        draw: its figures by name, from the same.
+        out: folder of its runs.
+        scale: one of `SCALES`.
+        root: where the data are, if not where the recipes say.
+        vectors: the source of word vectors, if not the recipes' own.
     """
 
-    about: str
-    runs: Mapping[str, list[Run]]
-    rows: Callable[[Mapping[str, Curves]], list[dict[str, Any]]]
-    draw: Callable[[Mapping[str, Curves]], "dict[str, Figure]"]
+    out: Path
+    scale: str
+    root: str | None = None
+    vectors: str | None = None
+
+    def settings(self, name: str, **method: Any) -> Recipe:
+        """A recipe in the box with the paper's objective, which lite recipes replace, and some settings of it."""
+        settings = deepcopy(recipe.load(name))
+        settings.data.root = self.root or settings.data.root
+        settings.semantics.vectors = self.vectors or settings.semantics.vectors
+        for key, value in {"name": "joem", "names": "none", **method}.items():
+            setattr(settings.method, key, value)
+        return settings
+
+
+@dataclass
+class Findings:
+    """What a job gives: the rows of its table, its figures by name, and what could not be run."""
+
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    figures: "dict[str, Figure]" = field(default_factory=dict)
+    failures: list[str] = field(default_factory=list)
 
 
 def reproduce(
     name: str, out: Path, scale: str = "paper", root: str | None = None, vectors: str | None = None
 ) -> list[dict[str, Any]]:
-    """Run a job and write table.json and its figures into `out`.
+    """Run a job and write its table and figures into `out`.
 
     Args:
         name: one of `JOBS`.
@@ -82,20 +86,128 @@ def reproduce(
         the rows of the table.
     """
     job = JOBS[choose("job", name, JOBS)]
-    if choose("scale", scale, SCALES) not in job.runs:
+    if choose("scale", scale, SCALES) not in job.recipes:
         raise BadUsage(f"{name} needs data that have no lite recipe: run it with --scale paper.")
-    found = {run.name: _curves(run, out / "runs" / scale / run.name, root, vectors) for run in job.runs[scale]}
-    rows = job.rows(found)
-    write_json(out / f"{name}-{scale}.json", {"job": name, "scale": scale, "about": job.about, "rows": rows})
-    for figure_name, figure in job.draw(found).items():
+    found = job.run(Workplace(out / "runs" / scale, scale, root, vectors))
+    write_json(out / f"{name}-{scale}.json", {"job": name, "scale": scale, "about": job.about, "rows": found.rows})
+    for figure_name, figure in found.figures.items():
         plots.save(figure, out / f"{name}-{scale}-{figure_name}.png")
-    return rows
+    if found.failures:
+        raise JoemError("These could not be run, the others are kept:\n  " + "\n  ".join(found.failures))
+    return found.rows
 
 
-def _curves(run: Run, folder: Path, root: str | None, vectors: str | None) -> Curves:
-    """Train and sweep a run on the paper's grids, or read what an earlier call found."""
+@dataclass(frozen=True)
+class Table:
+    """A table of systems or objectives, made by `joem.compare`: sigma and gamma are chosen on held-out seen classes.
+
+    Args:
+        about: what it shows.
+        recipes: scale -> the recipes, each compared in its own folder.
+        table: which table of `joem.compare`.
+        methods: the methods of the table "methods".
+        per_class: whether every row also has the IoU of every class.
+    """
+
+    about: str
+    recipes: Mapping[str, Sequence[str]]
+    table: str = "methods"
+    methods: Sequence[str] | None = None
+    per_class: bool = False
+
+    def run(self, place: Workplace) -> Findings:
+        """One comparison per recipe, its tables written beside its runs."""
+        found = Findings()
+        for name in self.recipes[place.scale]:
+            folder = place.out / "compared" / name
+            compared = compare.run(place.settings(name), folder, self.table, self.methods, seeds=_SEEDS[place.scale])
+            compare.write(compared, folder, f"joem reproduce --scale {place.scale}, {self.table} of {name}")
+            for row in compared.rows:
+                found.rows.append(self._row(name, row, compared))
+            found.rows += _without_circle(name, compared)
+            found.failures += [f"{name}: {failure}" for failure in compared.failures]
+        return found
+
+    def _row(self, name: str, row: Row, compared: Comparison) -> dict[str, Any]:
+        means = [summary([each[key] for each in compared.scores(row)])["mean"] for key in SCORES]
+        what = f"{name}: {row.title}"
+        if not self.per_class:
+            return _row(what, means, row.published, compared.published_on)
+        table = protocols.published_tables()["per_class"]
+        (known,) = [each for each in table["rows"] if each["method"] == row.variant.method]
+        runs = [result["rules"][row.rule]["per_class"] for result in compared.results[row.variant.name]]
+        return {
+            **_row(what, means, _as_published(known), table["protocol"]),
+            "per_class": {label: summary([run[label] for run in runs])["mean"] for label in runs[0]},
+            "published_per_class": known["per_class"],
+        }
+
+
+def _without_circle(name: str, compared: Comparison) -> list[dict[str, Any]]:
+    """JoEm by nearest neighbour, where the paper has a row for it."""
+    published = protocols.get(name.removesuffix("-lite")).published.get("joem-nn")
+    rows = [row for row in compared.rows if published and row.variant.name == "joem"]
+    means = [[summary([each[key] for each in compared.scores(row, "nn")])["mean"] for key in SCORES] for row in rows]
+    return [_row(f"{name}: JoEm without AC", each, published, compared.published_on) for each in means]
+
+
+@dataclass(frozen=True)
+class TradeOff:
+    """Figure 5: both rules over their whole grids. Its rows are the best with hindsight."""
+
+    about: str
+    recipes: Mapping[str, Sequence[str]]
+
+    def run(self, place: Workplace) -> Findings:
+        """Train and sweep the one recipe."""
+        (name,) = self.recipes[place.scale]
+        curves, ablation = _curves(name, place), protocols.published_tables()["ablation"]
+        published = {row["rule"]: row for row in ablation["rows"] if row["losses"] == ["bar", "sc"]}
+        rows = []
+        for rule, curve in curves.items():
+            what = f"{rule}, {curve.parameter} {curve.values[curve.best]:g} (best with hindsight)"
+            known = _as_published(published[rule])
+            rows.append(_row(what, _three(curve.scores[curve.best]), known, ablation["protocol"]))
+        return Findings(rows, {"trade-off": plots.trade_off(curves, {}), "errors": plots.errors(curves, {})})
+
+
+@dataclass(frozen=True)
+class Study:
+    """Scores over a setting of the objective, one training for each value, and over sigma.
+
+    Args:
+        about: what it shows.
+        recipes: scale -> the recipes, each with a figure over the setting and one over sigma.
+        setting: r or sc_weight (lambda); the other settings, sigma too, are the recipe's own.
+        values: what is tried; the recipe's own value must be among them.
+    """
+
+    about: str
+    recipes: Mapping[str, Sequence[str]]
+    setting: Literal["r", "sc_weight"]
+    values: tuple[float, ...]
+
+    def run(self, place: Workplace) -> Findings:
+        """Train and sweep every value with every recipe."""
+        found, symbol = Findings(), _SYMBOLS[self.setting]
+        for name in self.recipes[place.scale]:
+            settings, protocol = place.settings(name), name.removesuffix("-lite")
+            own, sigma = getattr(settings.method, self.setting), settings.decision.sigma
+            curves = {value: _curves(name, place, self.setting, value)["ac"] for value in self.values}
+            scores = {value: curve.scores[curve.values.index(sigma)] for value, curve in curves.items()}
+            for value, each in scores.items():
+                published = protocols.get(protocol).published["joem"] if value == own else None
+                found.rows.append(_row(f"{name}: {symbol} {value:g}", _three(each), published, protocol))
+            found.figures[f"{name}-{self.setting}"] = plots.by_setting(scores, symbol, own)
+            found.figures[f"{name}-sigma"] = plots.by_value(curves[own], sigma)
+        return found
+
+
+def _curves(name: str, place: Workplace, setting: str | None = None, value: float | None = None) -> Curves:
+    """Train a recipe and sweep it on the paper's grids, or read what an earlier call found."""
+    folder = place.out / (name if setting is None else f"{name}-{setting}-{value:g}")
+    settings = place.settings(name, **({setting: value} if setting else {}))
     results = folder / "curves.json"
-    settings = _settings(run, root, vectors)
     if results.is_file():
         kept = read_json(results)
         if kept["recipe"] != settings.to_dict():
@@ -105,147 +217,100 @@ def _curves(run: Run, folder: Path, root: str | None, vectors: str | None) -> Cu
     curves = calibration.sweep(
         model,
         engine.open_problem(settings.data),
-        _RULES,
+        ("cs", "ac"),
         # The paper's gammas fit its own scale of distances; any other needs its own range.
-        gammas=calibration.PAPER_GAMMAS if run.recipe in _OF_THE_PAPER else None,
-        sigmas=calibration.PAPER_SIGMAS,
+        gammas=calibration.PAPER_GAMMAS if place.scale == "paper" else None,
+        sigmas=sorted({*calibration.PAPER_SIGMAS, settings.decision.sigma}, reverse=True),
     )
     described = {rule: curve.to_dict() for rule, curve in curves.items()}
     write_json(results, {"recipe": settings.to_dict(), "curves": described})
     return curves
 
 
-def _settings(run: Run, root: str | None, vectors: str | None) -> Recipe:
-    settings = deepcopy(recipe.load(run.recipe))
-    settings.data.root = root or settings.data.root
-    settings.semantics.vectors = vectors or settings.semantics.vectors
-    for key, value in run.method.items():
-        setattr(settings.method, key, value)
-    return settings
+def _as_published(row: Mapping[str, Any]) -> PublishedScores:
+    return PublishedScores(row["seen"], row["unseen"], row["hiou"])
 
 
-def _row(what: str, found: Scores, published: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def _three(found: Scores) -> tuple[float, float, float]:
+    return found.miou_seen, found.miou_unseen, found.hiou
+
+
+def _row(
+    what: str,
+    scores: Sequence[float | None],
+    published: PublishedScores | None = None,
+    published_on: str | None = None,
+) -> dict[str, Any]:
+    """One line of a job's table; `published_on` is the protocol of the published scores."""
+    known = published and {"seen": published.seen, "unseen": published.unseen, "hiou": published.hiou}
+    keys = ("seen", "unseen", "hiou")
     return {
         "what": what,
-        "seen": found.miou_seen,
-        "unseen": found.miou_unseen,
-        "hiou": found.hiou,
-        "published": published,
+        **dict(zip(keys, scores, strict=True)),
+        "published": known,
+        "published_on": published_on if known else None,
     }
 
 
-def _trade_off_rows(found: Mapping[str, Curves]) -> list[dict[str, Any]]:
-    (curves,) = found.values()
-    return [
-        _row(f"{rule}, {curve.parameter} {curve.values[curve.best]:g} (best with hindsight)", curve.scores[curve.best])
-        for rule, curve in curves.items()
-    ]
+Job = Table | TradeOff | Study
 
-
-def _trade_off_figures(found: Mapping[str, Curves]) -> "dict[str, Figure]":
-    (curves,) = found.values()
-    return {"trade-off": plots.trade_off(curves, {}), "errors": plots.errors(curves, {})}
-
-
-def _ablation_rows(found: Mapping[str, Curves]) -> list[dict[str, Any]]:
-    rows = []
-    for published in protocols.published_tables()["ablation"]["rows"]:
-        losses, rule = published.pop("losses"), published.pop("rule")
-        curve = found["+".join(losses)]["ac" if rule == "nn" else rule]
-        place = 0 if rule == "nn" else curve.best
-        rows.append(_row(f"ce+{'+'.join(losses)}, {rule}", curve.scores[place], published))
-    return rows
-
-
-def _parameter_rows(found: Mapping[str, Curves], protocol: Callable[[str], str]) -> list[dict[str, Any]]:
-    """NN and the best sigma of every run; the published value is that of the paper's own parameters."""
-    rows = []
-    for name, curves in found.items():
-        curve, published = curves["ac"], vars(protocols.get(protocol(name)).published["joem"])
-        rows.append(_row(f"{name}, nn", curve.scores[0]))
-        rows.append(_row(f"{name}, best sigma {curve.values[curve.best]:g}", curve.scores[curve.best], published))
-    return rows
-
-
-def _parameter_figures(found: Mapping[str, Curves]) -> "dict[str, Figure]":
-    """Scores over sigma, one figure per run."""
-    return {name: plots.by_value(curves["ac"]) for name, curves in found.items()}
-
-
-def _nothing(found: Mapping[str, Curves]) -> "dict[str, Figure]":
-    return {}
-
-
-def _of_splits(setting: str, suffix: str, method: Mapping[str, Any]) -> list[Run]:
-    """One run per split and lambda."""
-    return [
-        Run(f"unseen-{split}-lambda-{value:g}", f"{setting}-{split}{suffix}", {**method, "sc_weight": value})
-        for split in _SPLITS
-        for value in calibration.LAMBDAS
-    ]
-
-
-def _of_factors(name: str, method: Mapping[str, Any]) -> list[Run]:
-    """One run per r."""
-    return [Run(f"{name}-r-{r}", name, {**method, "r": r}) for r in _FACTORS]
-
-
-def _of_losses(name: str, method: Mapping[str, Any]) -> list[Run]:
-    """The four objectives of the ablation."""
-    center, alone = {"r": 1}, {"sc_weight": 0.0}
-    return [
-        Run("center", name, {**method, **center, **alone}),
-        Run("bar", name, {**method, **alone}),
-        Run("center+sc", name, {**method, **center}),
-        Run("bar+sc", name, {**method}),
-    ]
-
-
-_PLAIN = {"name": "joem"}  # lite recipes use another objective, without lambda and r
-_OF_THE_PAPER = {f"{setting}-{split}" for setting in ("voc-zs3", "context-zs3") for split in _SPLITS} | {"voc-spnet"}
+_VOC, _CONTEXT = ([f"{setting}-zs3-{split}" for split in _SPLITS] for setting in ("voc", "context"))
+_LITE = [f"{name}-lite" for name in _VOC]
 
 JOBS: dict[str, Job] = {
-    "table2": Job(
+    "table1": Table(
+        "The systems of the field on every split of PASCAL VOC and, at the paper's scale, Context.",
+        {"paper": [*_VOC, *_CONTEXT], "lite": _LITE},
+        methods=("devise", "spnet", "zs3net", "csrl", "joem"),
+    ),
+    "table2": Table(
         "Losses and rules on unseen-4: PASCAL Context at the paper's scale, PASCAL VOC at lite scale.",
-        {"paper": _of_losses("context-zs3-4", {}), "lite": _of_losses("voc-zs3-4-lite", _PLAIN)},
-        _ablation_rows,
-        _nothing,
+        {"paper": ["context-zs3-4"], "lite": ["voc-zs3-4-lite"]},
+        table="ablation",
     ),
-    "fig5": Job(
+    "table3": Table(
+        "Two-stage training and generators against the joint space on unseen-4 of PASCAL VOC.",
+        {"paper": ["voc-zs3-4"], "lite": ["voc-zs3-4-lite"]},
+        table="embedding-space",
+    ),
+    "fig5": TradeOff(
         "CS and AC over gamma and sigma on unseen-4: PASCAL Context at the paper's scale, PASCAL VOC at lite scale.",
-        {
-            "paper": [Run("context-zs3-4", "context-zs3-4", {})],
-            "lite": [Run("voc-zs3-4-lite", "voc-zs3-4-lite", {})],
-        },
-        _trade_off_rows,
-        _trade_off_figures,
+        {"paper": ["context-zs3-4"], "lite": ["voc-zs3-4-lite"]},
     ),
-    "supp-fig2": Job(
-        "hIoU over r on unseen-4.",
-        {
-            "paper": _of_factors("voc-zs3-4", {}) + _of_factors("context-zs3-4", {}),
-            "lite": _of_factors("voc-zs3-4-lite", _PLAIN),
-        },
-        partial(_parameter_rows, protocol=lambda name: name.split("-r-")[0].removesuffix("-lite")),
-        _parameter_figures,
+    "supp-table2": Table(
+        "Every class on unseen-4 of PASCAL VOC: ZS3Net, ZS3Net on JoEm's encoder, JoEm.",
+        {"paper": ["voc-zs3-4"], "lite": ["voc-zs3-4-lite"]},
+        methods=("zs3net", "zs3net_joem", "joem"),
+        per_class=True,
     ),
-    "supp-fig3": Job(
-        "Scores over lambda and sigma on every split of PASCAL VOC.",
-        {"paper": _of_splits("voc-zs3", "", {}), "lite": _of_splits("voc-zs3", "-lite", _PLAIN)},
-        partial(_parameter_rows, protocol=lambda name: f"voc-zs3-{name.split('-')[1]}"),
-        _parameter_figures,
+    "supp-table3": Table(
+        "The systems of the field in the SPNet setting.",
+        {"paper": ["voc-spnet"], "lite": ["voc-spnet-lite"]},
+        methods=("spnet", "zs3net", "cagnet", "joem"),
     ),
-    "supp-fig4": Job(
-        "Scores over lambda and sigma on every split of PASCAL Context.",
-        {"paper": _of_splits("context-zs3", "", {})},
-        partial(_parameter_rows, protocol=lambda name: f"context-zs3-{name.split('-')[1]}"),
-        _parameter_figures,
+    "supp-fig2": Study(
+        "Scores over r on unseen-4 of PASCAL VOC and, at the paper's scale, Context.",
+        {"paper": ["voc-zs3-4", "context-zs3-4"], "lite": ["voc-zs3-4-lite"]},
+        "r",
+        (1, 2, 4),
     ),
-    "supp-fig6": Job(
-        "Scores over r and sigma in the SPNet setting.",
-        {"paper": _of_factors("voc-spnet", {})},
-        partial(_parameter_rows, protocol=lambda name: "voc-spnet"),
-        _parameter_figures,
+    "supp-fig3": Study(
+        "Scores over lambda and over sigma on every split of PASCAL VOC.",
+        {"paper": _VOC, "lite": _LITE},
+        "sc_weight",
+        calibration.LAMBDAS,
+    ),
+    "supp-fig4": Study(
+        "Scores over lambda and over sigma on every split of PASCAL Context.",
+        {"paper": _CONTEXT},
+        "sc_weight",
+        calibration.LAMBDAS,
+    ),
+    "supp-fig6": Study(
+        "Scores over r and over sigma in the SPNet setting.",
+        {"paper": ["voc-spnet"], "lite": ["voc-spnet-lite"]},
+        "r",
+        (1, 2, 4),
     ),
 }
-"""The tables and figures that need no system but JoEm."""
+"""The tables and figures of the paper and of its supplement."""

@@ -67,7 +67,7 @@ def cross_validate(
         used: how many of the folds to train, all if None.
         progress: show progress.
     """
-    parts = fold_problems(problem, folds, recipe.train.seed)[:used]
+    parts = _used_folds(problem, folds, used, recipe.train.seed)
     results = tuple((fold.vocabulary.unseen, _try_fold(recipe, problem, fold, progress)) for fold in parts)
     best = {rule: _least_correction([curves[rule].to_dict() for _, curves in results])[0] for rule in ("ac", "cs")}
     return Choice(sigma=best["ac"], gamma=best["cs"], folds=results)
@@ -112,10 +112,12 @@ class Tuning:
         """Why these values, in words."""
         rule, chosen = self.recipe.decision.rule, self.recipe.method.sc_weight
         best = next(row for row in self.table if row["lambda"] == chosen)
+        # Where one was tried, lambda was not chosen; most methods have none.
+        of_lambda = f"lambda {chosen:g} has the highest. " if len(self.table) > 1 else ""
         return (
-            f"lambda {chosen:g} has the highest hIoU with {rule} on held-out seen classes, {best['hiou']:.1f}, the "
-            f"mean over {best['folds']} folds. sigma and gamma are the least correction within {_TOLERANCE:g} point "
-            "of its best. No unseen class and no evaluation picture took part."
+            f"The hIoU with {rule} on held-out seen classes is {best['hiou']:.1f}, the mean over {best['folds']} "
+            f"folds. {of_lambda}sigma and gamma are the least correction within {_TOLERANCE:g} point of its best. No "
+            "unseen class and no evaluation picture took part."
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -160,7 +162,7 @@ def tune(
         progress: show progress of the trainings.
     """
     lambdas = lambdas or (LAMBDAS if recipe.method.name == "joem" else (recipe.method.sc_weight,))
-    parts = fold_problems(problem, folds, recipe.train.seed)[:used]
+    parts = _used_folds(problem, folds, used, recipe.train.seed)
     pairs = [(float(value), fold) for value in lambdas for fold in range(len(parts))]
     study = _study(recipe, pairs, out, storage)
 
@@ -265,6 +267,13 @@ def fold_problems(problem: Problem, folds: int | None, seed: int) -> list[Proble
         ignored = tuple(roles.index(vocabulary.names[label]) for label in problem.ignored)
         result.append(Problem(roles, problem.rule, ignored, train, val))
     return result
+
+
+def _used_folds(problem: Problem, folds: int | None, used: int | None, seed: int) -> list[Problem]:
+    """The first `used` of the folds, all if None."""
+    if used is not None and used < 1:
+        raise BadUsage(f"At least one fold must be trained, got {used}.")
+    return fold_problems(problem, folds, seed)[:used]
 
 
 def _proportional_folds(vocabulary: Vocabulary) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from joem import calibration, data, engine, methods
-from joem.compare.rows import Row, Variant, rows
+from joem.compare.rows import Row, Variant, published_on, rows
 from joem.engine import Interrupted, Model, Problem
 from joem.engine.files import read_json, write_json
 from joem.errors import BadUsage, JoemError
@@ -23,13 +23,30 @@ SCORES = ("miou_seen", "miou_unseen", "hiou")
 
 @dataclass(frozen=True)
 class Comparison:
-    """What was found: for every row the results of its seeds, in the form of result.json."""
+    """What was found: for every row the results of its seeds, in the form of result.json.
+
+    Attributes:
+        table: one of `TABLES`.
+        recipe: what all rows share.
+        problem: the data.
+        rows: the rows that could be run.
+        results: by the name of a row's variant.
+        folds: on how many folds sigma and gamma were chosen; 0 where they are the recipe's own.
+        failures: what could not be run, and why.
+    """
 
     table: str
     recipe: Recipe
     problem: Problem
     rows: tuple[Row, ...]
     results: Mapping[str, tuple[Mapping[str, Any], ...]]
+    folds: int
+    failures: tuple[str, ...] = ()
+
+    @property
+    def published_on(self) -> str | None:
+        """The protocol of the published numbers, where there are some."""
+        return published_on(self.table, self.recipe)
 
     def scores(self, row: Row, rule: str | None = None) -> list[dict[str, float | None]]:
         """Seen, unseen and hIoU of a row, one entry per seed; empty if the rule was not run."""
@@ -57,7 +74,14 @@ class Comparison:
             }
             for row in self.rows
         ]
-        return {"table": self.table, "recipe": self.recipe.to_dict(), "rows": rows}
+        return {
+            "table": self.table,
+            "recipe": self.recipe.to_dict(),
+            "folds": self.folds,
+            "published_on": self.published_on,
+            "rows": rows,
+            "failures": list(self.failures),
+        }
 
 
 def run(
@@ -80,6 +104,9 @@ def run(
         folds: on how many folds of held-out seen classes sigma and gamma are chosen, once per method with the first
             seed; 0 takes the recipe's own.
         progress: show progress.
+
+    Returns:
+        the rows that could be run, and the failures of the others; where nothing could be run, that is raised.
     """
     if seeds < 1:
         raise BadUsage(f"A comparison needs at least one seed, got {seeds}.")
@@ -98,12 +125,10 @@ def run(
             raise
         except JoemError as error:
             failures.append(f"{name}: {error}")
-    if failures:
-        raise JoemError(
-            f"{len(failures)} of {len(variants)} could not be run; the others are in {out} and will not be run "
-            "again:\n  " + "\n  ".join(failures)
-        )
-    return Comparison(table, recipe, runs.problem(False), wanted, results)
+    if not results:
+        raise JoemError("Nothing could be run:\n  " + "\n  ".join(failures))
+    found = tuple(row for row in wanted if row.variant.name in results)
+    return Comparison(table, recipe, runs.problem(False), found, results, folds, tuple(failures))
 
 
 @dataclass
@@ -134,6 +159,8 @@ class _Runs:
         result: dict[str, Any] = read_json(file) if file.exists() else {"rules": {}}
         if result.get("recipe", recipe.to_dict()) != recipe.to_dict():
             raise BadUsage(f"{folder} holds a run of another recipe: give another --out, or remove the folder.")
+        if result.setdefault("folds", self.folds) != self.folds:
+            result |= {"folds": self.folds, "rules": {}}  # sigma and gamma were chosen in another way
         problem = self.problem(every_mask)
         if "recipe" not in result:
             result |= self._train(recipe, folder, problem)
@@ -168,11 +195,12 @@ class _Runs:
     def _choice(self, variant: Variant) -> tuple[float, float]:
         """The sigma and gamma of a variant, chosen once on held-out seen classes."""
         file = self.out / variant.name / "choice.json"
-        if not file.exists():
+        choice = read_json(file) if file.exists() else None
+        if choice is None or choice.setdefault("used", self.folds) != self.folds:
             recipe = variant.recipe(self.base, 0)
             found = calibration.cross_validate(recipe, self.problem(False), used=self.folds, progress=self.progress)
-            write_json(file, found.to_dict())
-        choice = read_json(file)
+            choice = {"used": self.folds, **found.to_dict()}
+            write_json(file, choice)
         return choice["sigma"], choice["gamma"]
 
     def _evaluate(self, model: Model, problem: Problem, decisions: list[DecisionSettings]) -> dict[str, Any]:

@@ -15,8 +15,8 @@ from joem.report import Page
 Table = tuple[list[str], list[list[str]]]
 
 _CAPTIONS = {
-    "scores": "Mean and deviation over the seeds, in percent. sigma and gamma were chosen on held-out seen classes; "
-    "the rule is the one the method's authors use.",
+    "scores": "Mean and deviation over the seeds, in percent. sigma and gamma {origin}; the rule is the one the "
+    "method's authors use.",
     "rules": "hIoU of every method by every rule. Rules compare distances; docs/methods.md says what distance is where "
     "a method has a classifier.",
     "classes": "IoU of every class, the mean over the seeds. Classes with a star are unseen.",
@@ -24,21 +24,35 @@ _CAPTIONS = {
 
 
 def scale(comparison: Comparison) -> str:
-    """In what the runs differ from the published ones."""
-    recipe = comparison.recipe
-    return (
-        "Published numbers are of DeepLabV3+ with ResNet-101 (DeepLabV2 in the SPNet setting), crops of 312 pixels and "
-        "50 epochs (VOC) or 200 (Context) of batches of 32 on GPUs, with word2vec. These runs: "
-        f"{recipe.model.architecture} with {recipe.model.backbone}, crops of {recipe.data.crop} pixels, "
-        f"{recipe.train.epochs} epochs per stage of batches of {recipe.train.batch_size}, on "
-        f"{len(comparison.problem.train)} training pictures before the unseen ones are left out, words from "
-        f"{recipe.semantics.vectors}. Compare orders, not values."
+    """In what the runs differ from the published ones, and what could not be run."""
+    recipe, protocol = comparison.recipe, comparison.published_on
+    own = recipe.data.protocol or recipe.data.kind
+    published = (
+        f"The paper's numbers are of {protocol}{'' if protocol == own else f' and not of {own}, which was run here'}: "
+        "DeepLabV3+ with ResNet-101 (DeepLabV2 in the SPNet setting), crops of 312 pixels and 50 epochs (VOC) or 200 "
+        "(Context) of batches of 32 on GPUs, with word2vec."
+        if protocol
+        else f"Nothing is published on {own}."
     )
+    failed = f" Could not be run: {'; '.join(comparison.failures)}." if comparison.failures else ""
+    return (
+        f"{published} These runs: {recipe.model.architecture} with {recipe.model.backbone}, crops of "
+        f"{recipe.data.crop} pixels, {recipe.train.epochs} epochs per stage of batches of {recipe.train.batch_size}, "
+        f"on {len(comparison.problem.train)} training pictures before the unseen ones are left out, words from "
+        f"{recipe.semantics.vectors}. Compare orders, not values.{failed}"
+    )
+
+
+def _caption(name: str, comparison: Comparison) -> str:
+    origin = "were chosen on held-out seen classes" if comparison.folds else "are the recipe's own"
+    return _CAPTIONS[name].format(origin=origin)
 
 
 def score_table(comparison: Comparison) -> Table:
     """Seen, unseen, hIoU (mean ± deviation over seeds), the published three, and the cost of adding a class."""
-    head = ["", "rule", "seen", "unseen", "hIoU", "paper: seen", "paper: unseen", "paper: hIoU", "adding a class"]
+    paper = f"paper, {comparison.published_on}" if comparison.published_on else "paper"
+    published = [f"{paper}: {name}" for name in ("seen", "unseen", "hIoU")]
+    head = ["", "rule", "seen", "unseen", "hIoU", *published, "adding a class"]
     body = [
         [
             row.title,
@@ -172,9 +186,9 @@ def write(comparison: Comparison, out: Path, command: str) -> list[Path]:
     text = [f"# {title}", scale(comparison)]
     for name, (head, body) in parts.items():
         page.heading(name)
-        page.text(_CAPTIONS[name])
+        page.text(_caption(name, comparison))
         page.table(head, body, best=_best(comparison) if name == "scores" else None)
-        text += [f"## {name}", _CAPTIONS[name], markdown(head, body)]
+        text += [f"## {name}", _caption(name, comparison), markdown(head, body)]
     page.heading("command")
     page.code(command)
     text += ["## command", f"    {command}"]

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from joem.calibration import Curve
+    from joem.scores import Scores
 
 TITLES = {
     "nn": "nearest neighbour (NN)",
@@ -68,14 +69,30 @@ def errors(curves: "Mapping[str, Curve]", chosen: Mapping[str, float]) -> "Figur
 def by_value(curve: "Curve", chosen: float | None = None) -> "Figure":
     """The three scores over gamma or sigma, as in the supplement's figure 3; a dotted line marks the chosen value."""
     figure, axes = new_axes({"gamma": "γ", "sigma": "σ"}[curve.parameter] + f" of {TITLES[curve.rule]}", "percent")
-    lines = {"miou_seen": ("mIoU seen", "#0072b2", "--"), "miou_unseen": ("mIoU unseen", "#d55e00", "-.")}
-    lines["hiou"] = ("hIoU", "#009e73", "-")
-    for key, (name, colour, style) in lines.items():
-        axes.plot(curve.values, [getattr(found, key) for found in curve.scores], style, color=colour, label=name)
+    _score_lines(axes, curve.values, curve.scores)
     if chosen is not None:
         axes.axvline(chosen, color=INK, linestyle=":", linewidth=1.5, label="chosen")
     if curve.parameter == "sigma":
         axes.invert_xaxis()  # the correction grows to the right, as for gamma
+    axes.set_ylim(0, None)
+    axes.legend(frameon=False, fontsize="small", labelcolor=INK)
+    return figure
+
+
+def by_setting(found: "Mapping[float, Scores]", symbol: str, own: float) -> "Figure":
+    """The three scores of trainings that differ in one setting, as in the supplement's figures 2, 3, 4 and 6.
+
+    Args:
+        found: value of the setting -> scores; they grow by factors, so the axis is logarithmic.
+        symbol: the setting's.
+        own: the value of the recipe, marked by a dotted line.
+    """
+    figure, axes = new_axes(symbol, "percent")
+    _score_lines(axes, tuple(found), tuple(found.values()), marker="o")
+    axes.axvline(own, color=INK, linestyle=":", linewidth=1.5, label="the recipe's")
+    axes.set_xscale("log")
+    axes.set_xticks(list(found), [f"{value:g}" for value in found])
+    axes.minorticks_off()
     axes.set_ylim(0, None)
     axes.legend(frameon=False, fontsize="small", labelcolor=INK)
     return figure
@@ -130,6 +147,14 @@ def _line(
     if curve.rule in chosen:
         place = curve.nearest(chosen[curve.rule])
         axes.plot(x[place], y[place], marker, color=colour, markersize=8)
+
+
+def _score_lines(axes: "Axes", values: Sequence[float], scores: "Sequence[Scores]", marker: str = "") -> None:
+    styles = {"miou_seen": ("mIoU seen", "#0072b2", "--"), "miou_unseen": ("mIoU unseen", "#d55e00", "-.")}
+    styles["hiou"] = ("hIoU", "#009e73", "-")
+    for key, (name, colour, style) in styles.items():
+        line = [getattr(found, key) for found in scores]
+        axes.plot(values, line, style, color=colour, label=name, marker=marker)
 
 
 def new_axes(

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 import yaml
@@ -22,6 +23,9 @@ from joem.report import plots
 from joem.report.page import Page
 from joem.report.pictures import contact_sheet, named
 from joem.segmenter import Segmenter
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _PICTURES = 4  # of the best and of the worst
 
@@ -102,7 +106,7 @@ def write(model: Model, problem: Problem, run: Path, out: Path, progress: bool =
     _rules(page, found, wish)
     _pictures(page, model, problem, found)
     _classes(page, problem, found)
-    _losses(page, run)
+    _losses(page, run, model.method.stages)
     _embedding(page, model, problem)
     _provenance(page, model, run)
     page.write(out)
@@ -202,16 +206,21 @@ def _classes(page: Page, problem: Problem, found: RunFindings) -> None:
     )
 
 
-def _losses(page: Page, run: Path) -> None:
-    path = next((folder / "metrics.csv" for folder in (run, run.parent) if (folder / "metrics.csv").is_file()), None)
-    if path is None:
-        return
-    with path.open() as handle:
+def _losses(page: Page, run: Path, stages: Sequence[str]) -> None:
+    """The terms of the objective; a method of several stages has a file and a plot for each."""
+    names = ["metrics.csv", *(f"metrics-{stage}.csv" for stage in stages)]
+    files = [folder / name for folder in (run, run.parent) for name in names if (folder / name).is_file()]
+    if files:
+        page.heading("Training")
+        told = ", ".join(file.name for file in files)
+        page.plots([_loss_plot(file) for file in files], f"Terms of the objective, from {told}.")
+
+
+def _loss_plot(file: Path) -> "Figure":
+    with file.open() as handle:
         lines = list(csv.DictReader(handle))
     terms = [name for name in lines[0] if name not in {"step", "epoch", "seconds"} and not name.startswith("lr_")]
-    page.heading("Training")
-    columns = {name: [float(line[name]) for line in lines] for name in ("step", *terms)}
-    page.plots([plots.losses(columns)], f"Terms of the objective, from {path.name}.")
+    return plots.losses({name: [float(line[name]) for line in lines] for name in ("step", *terms)})
 
 
 def _embedding(page: Page, model: Model, problem: Problem) -> None:
