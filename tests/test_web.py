@@ -630,7 +630,7 @@ def test_serve_and_stop(segmenter, tmp_path):
         finally:
             process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0
-        assert process.stderr.read() == ""
+        assert process.stderr.read().split() == ["WARNING:", "Exceeded", "concurrency", "limit."]
 
 
 def test_bad_ways_to_serve(segmenter, tmp_path, capsys, monkeypatch):
