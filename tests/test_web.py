@@ -607,6 +607,8 @@ def test_serve_and_stop(segmenter, tmp_path):
         tmp_path / "token",
         "--limits.pixels",
         "4096",
+        "--limits.connections",
+        "2",
         "--allowed-hosts",
         "joem.lan",
         "joem.example",
@@ -622,10 +624,13 @@ def test_serve_and_stop(segmenter, tmp_path):
                 statuses = {"joem.lan": 200, "joem.example:80": 200, "evil.example": 421}
                 assert {host: client.get("/", headers={"Host": host}).status_code for host in statuses} == statuses
                 assert encode(client)
+                address = (client.base_url.host, client.base_url.port)
+                with socket.create_connection(address), socket.create_connection(address):
+                    assert httpx.get(f"{client.base_url}/health").status_code == 503
         finally:
             process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0
-        assert process.stderr.read() == ""
+        assert process.stderr.read().split() == ["WARNING:", "Exceeded", "concurrency", "limit."]
 
 
 def test_bad_ways_to_serve(segmenter, tmp_path, capsys, monkeypatch):
