@@ -58,7 +58,7 @@ def test_every_class_stands_beside_the_published_one(quick, without_folds, tmp_p
     assert rows[-1]["published_per_class"][1] == 36.2
     assert "background" in rows[-1]["per_class"]
     assert [name for name, *_ in quick] == ["zs3net", "zs3net_joem", "joem"]
-    assert (tmp_path / "runs/lite/compared/voc-zs3-4-lite/methods.md").is_file()
+    assert (tmp_path / "supp-table2-lite/voc-zs3-4-lite/methods.md").is_file()
 
 
 def test_jobs_in_one_folder_share_their_runs_and_a_failure_keeps_the_rest(quick, without_folds, tmp_path, monkeypatch):

@@ -14,6 +14,7 @@ from joem import calibration, compare, engine, protocols, recipe
 from joem.calibration import Curve
 from joem.compare import Comparison, Row
 from joem.compare.runs import SCORES, summary
+from joem.engine import Interrupted
 from joem.engine.files import read_json, write_json
 from joem.errors import BadUsage, JoemError, choose
 from joem.protocols import PublishedScores
@@ -40,16 +41,23 @@ class Workplace:
     """Where a job works and on what.
 
     Args:
-        out: folder of its runs.
+        job: its name.
+        out: its folder.
         scale: one of `SCALES`.
         root: where the data are, if not where the recipes say.
         vectors: the source of word vectors, if not the recipes' own.
     """
 
+    job: str
     out: Path
     scale: str
     root: str | None = None
     vectors: str | None = None
+
+    @property
+    def runs(self) -> Path:
+        """The folder of the trainings, which jobs share."""
+        return self.out / "runs" / self.scale
 
     def settings(self, name: str, **method: Any) -> Recipe:
         """A recipe in the box with the paper's objective, which lite recipes replace, and some settings of it."""
@@ -88,7 +96,7 @@ def reproduce(
     job = JOBS[choose("job", name, JOBS)]
     if choose("scale", scale, SCALES) not in job.recipes:
         raise BadUsage(f"{name} needs data that have no lite recipe: run it with --scale paper.")
-    found = job.run(Workplace(out / "runs" / scale, scale, root, vectors))
+    found = job.run(Workplace(name, out, scale, root, vectors))
     write_json(out / f"{name}-{scale}.json", {"job": name, "scale": scale, "about": job.about, "rows": found.rows})
     for figure_name, figure in found.figures.items():
         plots.save(figure, out / f"{name}-{scale}-{figure_name}.png")
@@ -116,12 +124,20 @@ class Table:
     per_class: bool = False
 
     def run(self, place: Workplace) -> Findings:
-        """One comparison per recipe, its tables written beside its runs."""
+        """One comparison per recipe; the folder JOB-SCALE has their tables with every rule and class."""
         found = Findings()
         for name in self.recipes[place.scale]:
-            folder = place.out / "compared" / name
-            compared = compare.run(place.settings(name), folder, self.table, self.methods, seeds=_SEEDS[place.scale])
-            compare.write(compared, folder, f"joem reproduce --scale {place.scale}, {self.table} of {name}")
+            folder = place.runs / "compared" / name
+            settings, seeds = place.settings(name), _SEEDS[place.scale]
+            try:
+                compared = compare.run(settings, folder, self.table, self.methods, seeds=seeds)
+            except Interrupted:
+                raise
+            except JoemError as error:
+                found.failures.append(f"{name}: {error}")
+                continue
+            tables = place.out / f"{place.job}-{place.scale}" / name
+            compare.write(compared, tables, f"joem reproduce {place.job} --scale {place.scale} --out {place.out}")
             for row in compared.rows:
                 found.rows.append(self._row(name, row, compared))
             found.rows += _without_circle(name, compared)
@@ -205,7 +221,7 @@ class Study:
 
 def _curves(name: str, place: Workplace, setting: str | None = None, value: float | None = None) -> Curves:
     """Train a recipe and sweep it on the paper's grids, or read what an earlier call found."""
-    folder = place.out / (name if setting is None else f"{name}-{setting}-{value:g}")
+    folder = place.runs / (name if setting is None else f"{name}-{setting}-{value:g}")
     settings = place.settings(name, **({setting: value} if setting else {}))
     results = folder / "curves.json"
     if results.is_file():
