@@ -361,7 +361,7 @@ def test_settings_of_the_loop_that_cannot_be_are_refused(change):
 
 def test_a_precision_that_does_not_exist_is_bad_usage(tiny):
     tiny.train.precision = "7-bit"
-    with pytest.raises(BadUsage, match="accelerator and precision"):
+    with pytest.raises(BadUsage, match="strategy and precision"):
         engine.train(tiny, progress=False)
 
 
