@@ -216,3 +216,9 @@ def test_methods_without_lambda_are_trained_once_per_fold(sealed, tmp_path, monk
     recipe.method.name = "joem"
     found = calibration.tune(recipe, problem, tmp_path / "joem", folds=2, used=1, progress=False)
     assert [row["lambda"] for row in found.table] == list(calibration.LAMBDAS)
+
+
+def test_processes_that_train_together_cannot_tune(tiny, tmp_path):
+    tiny.train.devices = 2
+    with pytest.raises(BadUsage, match=r"--train\.devices 1"):
+        calibration.tune(tiny, engine.open_problem(tiny.data), tmp_path)

@@ -168,14 +168,13 @@ def _evaluate(words: Sequence[str]) -> None:
     from joem import engine
 
     model = engine.Model.load(wish.model)
-    settings = replace(model.recipe.data, root=wish.root or model.recipe.data.root)
     own = model.recipe.decision
     rules = [wish.rule] if wish.rule else ["nn", "cs", "ac"]
     chosen = {
         key: getattr(own, key) if getattr(wish, key) is None else getattr(wish, key) for key in ("sigma", "gamma")
     }
     decisions = [replace(own, rule=rule, **chosen) for rule in rules]
-    results = [found.to_dict() for found in engine.evaluate(model, engine.open_problem(settings), decisions)]
+    results = [found.to_dict() for found in engine.evaluate(model, _problem_of(model, wish.root), decisions)]
     if wish.json:
         print(json.dumps(results, indent=2))
         return

@@ -311,7 +311,11 @@ def _log_relations(points: Tensor, tau: float) -> Tensor:
 
 
 def resized(labels: Tensor, size: Sequence[int]) -> Tensor:
-    """Labels (B,Ho,Wo) at another height and width, by nearest neighbour."""
+    """Labels (B,Ho,Wo) at another height and width, by nearest neighbour.
+
+    >>> resized(torch.tensor([[[0, 1], [2, 3]]]), (1, 2))
+    tensor([[[0, 1]]])
+    """
     rows, columns = (
         # Resizing positions instead of labels costs next to nothing and still rounds as torch does.
         F.interpolate(torch.arange(old, device=labels.device).float()[None, None], size=new)[0, 0].long()

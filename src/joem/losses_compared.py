@@ -10,22 +10,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from joem.losses import Classes, class_mask
+from joem.losses import Classes, class_mask, resized
 from joem.vocabulary import VOID
 
 KERNELS = (2.0, 5.0, 10.0, 20.0, 40.0, 80.0)
 """The widths s of ZS3Net's kernels exp(-|x - y|² / (2 s))."""
 
 _IGNORED = -100  # cross_entropy's own label for pixels that do not count; no class can have it
-
-
-def labels_at(labels: Tensor, size: Sequence[int]) -> Tensor:
-    """Labels (B,Ho,Wo) resized to the features' size (B,H,W) by nearest.
-
-    >>> labels_at(torch.tensor([[[0, 1], [2, 3]]]), (1, 2))
-    tensor([[[0, 1]]])
-    """
-    return F.interpolate(labels[:, None].float(), size=tuple(size))[:, 0].long()
 
 
 def cosine_regression(features: Tensor, labels: Tensor, vectors: Tensor) -> Tensor:
@@ -40,7 +31,7 @@ def cosine_regression(features: Tensor, labels: Tensor, vectors: Tensor) -> Tens
     >>> cosine_regression(features, torch.zeros(1, 1, 1).long(), torch.tensor([[2.0, 0.0]]))  # 1 - cos 45 degrees
     tensor(0.2929)
     """
-    small = labels_at(labels, features.shape[2:])
+    small = resized(labels, features.shape[2:])
     labelled = small != VOID
     cosines = F.cosine_similarity(features.movedim(1, -1)[labelled], vectors[small[labelled]], dim=1)
     return (1 - cosines).sum() / labelled.sum().clamp(min=1)
@@ -64,7 +55,7 @@ def attenuated_cross_entropy(logits: Tensor, labels: Tensor, seen: Classes, log_
     tensor(0.6931)
     """
     is_seen = class_mask(seen, logits.shape[1]).to(logits.device)
-    small = labels_at(labels, logits.shape[2:])
+    small = resized(labels, logits.shape[2:])
     targets = torch.where(is_seen[small.clamp(max=len(is_seen) - 1)] & (small != VOID), small, _IGNORED)
     over_seen = logits.masked_fill(~is_seen[:, None, None], -torch.inf)
     pixels = F.cross_entropy(over_seen, targets, ignore_index=_IGNORED, reduction="none")

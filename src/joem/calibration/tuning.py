@@ -162,6 +162,11 @@ def tune(
         progress: show progress of the trainings.
     """
     lambdas = lambdas or (LAMBDAS if recipe.method.name == "joem" else (recipe.method.sc_weight,))
+    if recipe.train.devices * recipe.train.nodes > 1:
+        raise BadUsage(
+            "Processes that train together cannot choose trials apart: tune with --train.devices 1, and start the same "
+            "command several times to share the trials."
+        )
     parts = _used_folds(problem, folds, used, recipe.train.seed)
     pairs = [(float(value), fold) for value in lambdas for fold in range(len(parts))]
     study = _study(recipe, pairs, out, storage)

@@ -13,7 +13,8 @@ from joem.compare.tables import Table
 from joem.engine import Model, Problem
 from joem.engine.files import read_json, write_json
 from joem.errors import BadUsage, choose
-from joem.losses_compared import labels_at, moment_matching
+from joem.losses import resized
+from joem.losses_compared import moment_matching
 from joem.methods.cagnet import CaGNet
 from joem.methods.generative import GenerativeMethod, by_class
 from joem.recipe import Recipe
@@ -94,7 +95,7 @@ def held_out_quality(model: Model, fold: Problem) -> list[Quality]:
         raise BadUsage(f"{model.recipe.method.name} has no generator: give zs3net, zs3net_joem, csrl or cagnet.")
     pixels, size = _real_features(method, fold)
     seen = torch.cat([rows for label, rows in pixels.items() if label in vocabulary.seen_indices])
-    context = labels_at(data.seen_only(fold.train, vocabulary, fold.rule).labels(0)[None], size)
+    context = resized(data.seen_only(fold.train, vocabulary, fold.rule).labels(0)[None], size)
     found = []
     for label in vocabulary.unseen_indices:
         if len(pixels.get(label, ())) < _FEWEST:
@@ -116,7 +117,7 @@ def _real_features(method: GenerativeMethod | CaGNet, fold: Problem) -> tuple[di
         sample = fold.val[index]
         image, labels = transform(sample.image, sample.labels)
         features = method.encoded(image[None].to(device))
-        small = labels_at(labels[None].to(device), features.shape[2:])
+        small = resized(labels[None].to(device), features.shape[2:])
         for label, rows in by_class(features, small, _PER_PICTURE).items():
             found.setdefault(label, []).append(rows)
     return {label: torch.cat(rows) for label, rows in found.items()}, features.shape[2:]

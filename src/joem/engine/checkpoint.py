@@ -68,28 +68,27 @@ class Checkpoints:
 
 def _check_same_run(stored: dict[str, Any], current: dict[str, Any], path: Path) -> None:
     """Refuse to go on with other data, words, networks or optimisers: the result would be no run of either recipe."""
-    parts = [
-        {
-            **{name: described["recipe"][name] for name in ("data", "semantics", "model", "method")},
-            "train": {name: described["recipe"]["train"][name] for name in _SAME},
-            "vocabulary": described["vocabulary"],
-        }
-        for described in (stored, current)
-    ]
-    for part in parts:
-        for name in ("root", "workers"):
-            part["data"] = {key: value for key, value in part["data"].items() if key != name}
+    old, new = _what_makes_a_run(stored), _what_makes_a_run(current)
     differences = [
-        f"{room}.{name} was {old!r}, now {parts[1][room].get(name)!r}"
-        for room in parts[0]
-        for name, old in parts[0][room].items()
-        if old != parts[1][room].get(name)
+        f"{name} was {value!r}, now {new.get(name)!r}" for name, value in old.items() if value != new.get(name)
     ]
     if differences:
         raise BadUsage(
             f"The checkpoint {path} belongs to another run: {'; '.join(differences)}. Resume with the settings it was "
             "started with, or start a new run with another --out."
         )
+
+
+def _what_makes_a_run(described: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a model's description that a resumed run must share, by name."""
+    recipe = described["recipe"]
+    rooms = {
+        **{room: recipe[room] for room in ("data", "semantics", "model", "method")},
+        "vocabulary": described["vocabulary"],
+    }
+    settings = {f"{room}.{name}": value for room, values in rooms.items() for name, value in values.items()}
+    settings |= {f"train.{name}": recipe["train"][name] for name in _SAME}
+    return {name: value for name, value in settings.items() if name not in {"data.root", "data.workers"}}
 
 
 def _flatten(optimisers: dict[str, Optimizer]) -> tuple[dict[str, Tensor], dict[str, Any]]:

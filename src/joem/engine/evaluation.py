@@ -116,6 +116,7 @@ def rank_dataset(
     Classes that do not count in the scores (the background in the SPNet setting) are no candidates either. With a
     `store` of backbone maps, pictures that are in it are not encoded again.
     """
+    from rich.console import Console
     from rich.progress import track
 
     vocabulary = problem.vocabulary
@@ -127,7 +128,9 @@ def rank_dataset(
     candidates = [label for label in range(len(vocabulary)) if label not in problem.ignored]
     prototypes = model.prototypes(tuple(vocabulary.names[label] for label in candidates))
     unseen = [position for position, label in enumerate(candidates) if label in vocabulary.unseen_indices]
-    for index in track(range(len(pictures)), "evaluating", disable=not progress, transient=True):
+    for index in track(
+        range(len(pictures)), "evaluating", console=Console(stderr=True), disable=not progress, transient=True
+    ):
         inputs: Inputs
         if store is None:
             sample = pictures[index]

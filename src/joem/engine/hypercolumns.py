@@ -4,6 +4,7 @@ import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -45,7 +46,13 @@ class MapStore:
             )
         root = None if pictures.root is None else str(Path(pictures.root).resolve())
         every_mask = methods.get(recipe.method.name).sees_every_mask  # its generated pictures show other classes
-        made = [pictures.size, pictures.seed, pictures.unseen, every_mask] if pictures.kind == "scenes" else []
+        made: list[Any] = (
+            [pictures.size, pictures.seed, pictures.unseen, every_mask] if pictures.kind == "scenes" else []
+        )
+        if model.weights == "none":
+            made.append(recipe.train.seed)  # another seed, another network
+        elif Path(model.weights).is_file():
+            made += [Path(model.weights).stat().st_size, Path(model.weights).stat().st_mtime_ns]
         key = [model.backbone, model.weights, model.stride, model.side, visual.mean, pictures.kind, root, *made]
         name = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:12]
         return cls(visual, Path(recipe.train.cache).expanduser() / f"{pictures.kind}-{name}")

@@ -13,7 +13,6 @@ from joem.losses_compared import (
     discriminator_loss,
     divergence_from_normal,
     fooling_loss,
-    labels_at,
     moment_matching,
 )
 from joem.methods.base import Objective, group
@@ -79,7 +78,7 @@ class CaGNet(ClassifierMethod):
     def _real(self, features: Tensor, labels: Tensor) -> Objective:
         """Cross entropy, content (MMD), adversarial and KL terms."""
         settings, real = self.settings.generator, features.detach()
-        small = labels_at(labels, features.shape[2:])
+        small = losses.resized(labels, features.shape[2:])
         labelled = small != VOID
         mean, log_variance = (code.movedim(1, -1)[labelled] for code in self.context(real))
         code = mean + (log_variance / 2).exp() * torch.randn_like(mean)

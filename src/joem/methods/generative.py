@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from joem import losses
-from joem.losses_compared import labels_at, moment_matching, weighted_cross_entropy
+from joem.losses_compared import moment_matching, weighted_cross_entropy
 from joem.methods.base import Objective, group
 from joem.methods.classifier import ClassifierMethod
 from joem.recipe import GeneratorSettings
@@ -36,9 +36,9 @@ class GenerativeMethod(ClassifierMethod):
         if self.stage == "segment":
             return self.segment(features, labels)
         if self.stage == "generate":
-            terms = self.generator_terms(features, labels_at(labels, features.shape[2:]))
+            terms = self.generator_terms(features, losses.resized(labels, features.shape[2:]))
             return Objective(terms, torch.ones((), device=features.device))
-        return self.classify(features, labels_at(labels, features.shape[2:]))
+        return self.classify(features, losses.resized(labels, features.shape[2:]))
 
     def segment(self, features: Tensor, labels: Tensor) -> Objective:
         """Cross entropy over the seen classes."""
