@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from joem import data, engine, methods
+from joem import data, engine, losses, methods
 from joem import losses_compared as compared
 from joem.engine import training
 from joem.engine.model import Model
@@ -435,7 +435,7 @@ def test_the_generator_of_cagnet_does_not_move_its_discriminator_by_fooling_it(r
     torch.manual_seed(1)
     with torch.no_grad():
         real = method.encoded(images)
-        small = compared.labels_at(labels, real.shape[2:])
+        small = losses.resized(labels, real.shape[2:])
         mean, log_variance = (code.movedim(1, -1).flatten(0, 2) for code in method.context(real))
         code = mean + (log_variance / 2).exp() * torch.randn_like(mean)
         made = method.generator(torch.cat([method.vectors[small.flatten()], code], dim=1))

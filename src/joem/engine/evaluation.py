@@ -128,9 +128,9 @@ def rank_dataset(
     candidates = [label for label in range(len(vocabulary)) if label not in problem.ignored]
     prototypes = model.prototypes(tuple(vocabulary.names[label] for label in candidates))
     unseen = [position for position, label in enumerate(candidates) if label in vocabulary.unseen_indices]
-    for index in track(
-        range(len(pictures)), "evaluating", console=Console(stderr=True), disable=not progress, transient=True
-    ):
+    console = Console(stderr=True)
+    hidden = not (progress and console.is_terminal)
+    for index in track(range(len(pictures)), "evaluating", console=console, disable=hidden, transient=True):
         inputs: Inputs
         if store is None:
             sample = pictures[index]
