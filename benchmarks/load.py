@@ -184,7 +184,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=30)
     wish = parser.parse_args()
     pictures = known_answers(Segmenter.load(wish.model))
-    command = [sys.executable, "-m", "joem.cli", "serve", "--model", wish.model, "--port", "0"]
+    command = [sys.executable, "-m", "joem", "serve", "--model", wish.model, "--port", "0"]
     process = subprocess.Popen([*command, "--limits.cache_bytes", str(CACHE)], stdout=subprocess.PIPE, text=True)
     try:
         address = process.stdout.readline().split()[3]

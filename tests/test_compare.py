@@ -10,6 +10,7 @@ import torch
 import yaml
 
 from joem import cli, compare, engine, methods, protocols
+from joem import recipe as recipes
 from joem.compare import quality, runs
 from joem.compare.runs import summary
 from joem.engine import Interrupted
@@ -55,7 +56,7 @@ def test_every_method_runs_in_one_comparison_and_is_written(recipe, tmp_path):
     saved = {row["row"]: row for row in json.loads((tmp_path / "methods.json").read_text())["rows"]}
     for row in found.rows:
         rules = found.results[row.variant.name][0]["rules"]
-        assert set(rules) == ({"nn"} if row.variant.method == "supervised" else {"nn", "cs", "ac"})
+        assert set(rules) == ({"nn"} if row.rule == "nn" else {"nn", "cs", "ac"})
         assert (
             float(lines[row.title]["miou_seen"])
             == saved[row.title]["miou_seen"]["mean"]
@@ -115,6 +116,49 @@ def test_another_recipe_in_the_same_folder_is_refused(recipe, tmp_path):
     other.train.batch_size = 4
     with pytest.raises(JoemError, match="holds a run of another recipe: give another --out"):
         compared(other, tmp_path, "devise")
+
+
+def test_a_method_may_have_a_recipe_of_its_own(recipe, tmp_path):
+    own = deepcopy(recipe)
+    own.train.visual.lr, own.decision.gamma = 0.5, 0.25
+    own.method.stage_lengths = {"train": 2.0}
+    found = compared(recipe, tmp_path, "spnet", "devise", own={"spnet": own})
+    used = {name: result[0]["recipe"]["train"]["visual"]["lr"] for name, result in found.results.items()}
+    assert used == {"spnet": 0.5, "devise": recipe.train.visual.lr}
+    assert found.results["spnet"][0]["rules"]["cs"]["gamma"] == 0.25
+    assert "Stages of another length, as a multiple of that: SPNet (train 2)." in compare.scale(found)
+
+
+@pytest.mark.parametrize("section", ["data", "semantics", "model"])
+def test_recipes_of_methods_share_what_is_compared(recipe, tmp_path, section):
+    own = deepcopy(recipe)
+    changed = {"data": {"crop": 16}, "semantics": {"centre": True}, "model": {"channels": 4}}[section]
+    setattr(own, section, replace(getattr(own, section), **changed))
+    with pytest.raises(BadUsage, match=f"The recipe of spnet has other settings of '{section}'"):
+        compared(recipe, tmp_path, "spnet", own={"spnet": own})
+
+
+def test_the_command_line_finds_the_recipes_of_methods(recipe, tmp_path, monkeypatch, capsys):
+    box = tmp_path / "box"
+    box.mkdir()
+    (box / "tiny.yaml").write_text(yaml.safe_dump(recipe.to_dict()))
+    changes = {"train": {"visual": {"lr": 0.5}, "batch_size": 6}}
+    (box / "tiny-devise.yaml").write_text(yaml.safe_dump({"extends": "tiny", **changes}))
+    monkeypatch.setattr(recipes, "_folder", lambda: box)
+    words = ["compare", "--protocol", "tiny", "--methods", "devise,supervised", "--seeds", "1", "--folds", "0"]
+    assert cli.main([*words, "--out", str(tmp_path / "out"), "--train.batch_size", "4", "--json"]) == 0
+    used = {row["method"]: row["runs"][0]["recipe"]["train"] for row in json.loads(capsys.readouterr().out)["rows"]}
+    assert (used["devise"]["visual"]["lr"], used["supervised"]["visual"]["lr"]) == (0.5, recipe.train.visual.lr)
+    assert used["devise"]["batch_size"] == used["supervised"]["batch_size"] == 4  # the command line has the last word
+
+
+@pytest.mark.parametrize("name", methods.METHODS)
+def test_every_method_has_a_recipe_on_voc(name):
+    shared, own = recipes.load("voc-zs3-4-lite"), recipes.load(f"voc-zs3-4-lite-{name}")
+    assert (own.data, own.semantics, own.model) == (shared.data, shared.semantics, shared.model)
+    assert (own.method.name, own.method.names) == (name, "none")
+    assert own.decision.rule == methods.get(name).rule
+    assert set(own.method.stage_lengths) <= set(methods.get(name).stages)
 
 
 def test_one_failure_does_not_stop_the_others(recipe, tmp_path, monkeypatch, capsys):
@@ -216,7 +260,7 @@ def test_the_best_zero_shot_row_stands_out_and_published_deviations_are_shown(re
     def result(rule, hiou):
         scores = {"miou_seen": 50.0, "miou_unseen": 10.0, "hiou": hiou, "sigma": 0.8, "gamma": 0.0}
         scores["per_class"] = dict.fromkeys(problem.vocabulary.names, 1.0)
-        return {"rules": {rule: scores}, "train_seconds": 1.0}
+        return {"rules": {rule: scores}, "train_seconds": 1.0, "recipe": recipe.to_dict()}
 
     results = {
         "joem": (result("ac", 20.0), result("ac", 30.0)),

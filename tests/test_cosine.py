@@ -20,11 +20,12 @@ def model_settings(**changes):
     return ModelSettings(**plain, freeze_backbone=True, hidden=8, channels=4, relu=False, dropout=0.0, **changes)
 
 
-def build(**changes):
+def build(members=1, **changes):
     torch.manual_seed(0)
     source = semantics.random(6, seed=1)
     settings = MethodSettings(name="joem-cosine", **changes)
-    made = methods.get("joem-cosine")(model_settings(), settings, VOCABULARY, source.vectors(VOCABULARY.names))
+    model = model_settings(members=members)
+    made = methods.get("joem-cosine")(model, settings, VOCABULARY, source.vectors(VOCABULARY.names))
     made.learn_names(source)
     return made.eval(), source
 
@@ -91,7 +92,8 @@ def test_the_objective_follows_its_equations(names):
     if names != "none":
         kept = taught_names(made.settings, VOCABULARY)
         assert len(kept) == (1000 if names == "all" else 997)
-        named = made.prototypes(source.vectors([imagenet.names()[index] for index in kept]), imagenet.names()).detach()
+        taught_words = [imagenet.names()[index] for index in kept]
+        named = made.prototypes(source.vectors(taught_words), taught_words).detach()
         teacher = imagenet_classifier(model_settings(), kept)(hypercolumns[:, 152:472])
         total = 0.0
         for b in range(2):
@@ -102,6 +104,38 @@ def test_the_objective_follows_its_equations(names):
                 student = torch.stack([7.0 * features[b, :, 0, p] @ one for one in named]).log_softmax(0)
                 total -= float((taught * student).sum())
         assert float(terms["names"]) == pytest.approx(0.5 * total / count, rel=1e-4)
+
+
+def test_members_learn_apart_and_decide_together():
+    made, source = build(members=2, names="all", scale=7.0)
+    hypercolumns = torch.randn(2, 40 + 112 + 3 * 320, 1, 5)
+    labels = torch.tensor([[[0, 1, VOID, 2, 1]], [[VOID, VOID, 0, 0, 2]]])
+    with torch.no_grad():
+        terms = made(hypercolumns, labels).terms
+        features = made.features(hypercolumns)
+        prototypes = made.prototypes(source.vectors(VOCABULARY.names), VOCABULARY.names)
+        named = made.prototypes(source.vectors(imagenet.names()), imagenet.names())
+        taught = imagenet_classifier(model_settings(), range(1000))(hypercolumns[:, 152:472]).softmax(1)
+        hidden = made.visual.head.layers[:3](hypercolumns)
+    last, losses, agreements, cosines = made.visual.head.layers[3], [], [], []
+    for part, half in ((slice(0, 2), slice(0, 4)), (slice(2, 4), slice(4, 8))):
+        for b, p in ((b, p) for b in range(2) for p in range(5) if labels[b, 0, p] != VOID):
+            v = last.weight[part, :, 0, 0] @ hidden[b, half, 0, p] + last.bias[part]
+            v = v / v.norm()
+            torch.testing.assert_close(features[b, part, 0, p], v / math.sqrt(2))
+            own = [7.0 * v @ one[part] * math.sqrt(2) for one in (*prototypes, *named)]
+            losses.append(-torch.stack(own[:3]).log_softmax(0)[labels[b, 0, p]].item())
+            agreements.append(-(taught[b, :, 0, p] @ torch.stack(own[4:]).log_softmax(0)).item())
+            cosines.append(torch.stack(own[:4]) / 7)
+    assert float(terms["ce"]) == pytest.approx(sum(losses) / len(losses), rel=1e-4)
+    assert float(terms["names"]) == pytest.approx(sum(agreements) / len(agreements), rel=1e-4)
+    together = torch.einsum("bchw,kc->bhwk", features, prototypes)[labels != VOID]
+    torch.testing.assert_close(together, torch.stack(cosines).view(2, -1, 4).mean(0))
+
+
+def test_members_share_hidden_and_channels_evenly():
+    with pytest.raises(BadUsage, match=r"got 3 members for 8 hidden and 4 channels"):
+        model_settings(members=3)
 
 
 def test_pictures_and_their_hypercolumns_give_the_same_objective():
@@ -135,6 +169,14 @@ def test_features_and_prototypes_have_unit_length_and_the_teacher_is_not_saved(t
     features = made.features(torch.randn(1, 3, 40, 40))
     torch.testing.assert_close(features.norm(dim=1), torch.ones_like(features[:, 0]))
     assert float(made.prototypes(source.vectors(["tractor"]), ["tractor"]).norm().detach()) == pytest.approx(1)
+
+
+def test_the_background_may_lie_further_out():
+    made, source = build(background_length=1.5)
+    vectors = source.vectors(VOCABULARY.names)
+    lengths = made.prototypes(vectors, VOCABULARY.names).norm(dim=1)
+    torch.testing.assert_close(lengths, torch.tensor([1.5, 1.0, 1.0, 1.0]))
+    torch.testing.assert_close(made.prototypes(vectors[:2], ("grass", "horse")).norm(dim=1), torch.ones(2))
 
 
 def test_names_need_a_frozen_hypercolumn_encoder():

@@ -39,11 +39,14 @@ def nearest(image, height, width):
     return [[image[source(i, rows, height)][source(j, columns, width)] for j in range(width)] for i in range(height)]
 
 
-def bilinear(image, height, width):
-    """Pixel centres aligned (align_corners=False), borders repeated; the values may be vectors."""
+def bilinear(image, height, width, corners=False):
+    """Corners aligned, or pixel centres (align_corners=False), borders repeated; the values may be vectors."""
 
     def neighbours(i, size_in, size_out):
-        x = max(0.0, (i + 0.5) * size_in / size_out - 0.5)
+        if corners:
+            x = i * (size_in - 1) / (size_out - 1) if size_out > 1 else 0.0
+        else:
+            x = max(0.0, (i + 0.5) * size_in / size_out - 0.5)
         low = min(math.floor(x), size_in - 1)
         return low, min(low + 1, size_in - 1), x - low
 
@@ -67,7 +70,7 @@ def reference_cross_entropy(logits, labels, seen, variant):
             classes, scores, mask = seen, image, nearest(labelled, len(image), len(image[0]))
         else:
             classes, mask = range(logits.shape[1]), labelled
-            scores = bilinear(image, len(mask), len(mask[0]))
+            scores = bilinear(image, len(mask), len(mask[0]), corners=True)
         for i, row in enumerate(mask):
             for j, label in enumerate(row):
                 if label in seen:
@@ -156,7 +159,7 @@ def test_official_cross_entropy_is_torch_s_own_at_full_resolution():
     generator = torch.Generator().manual_seed(1)
     logits = torch.randn(2, 5, 6, 7, generator=generator)
     labels = random_labels(generator, 2, (24, 28), 3)
-    full = F.interpolate(logits, size=(24, 28), mode="bilinear", align_corners=False)
+    full = F.interpolate(logits, size=(24, 28), mode="bilinear", align_corners=True)
     expected = F.cross_entropy(full, labels, ignore_index=255)
     torch.testing.assert_close(seen_cross_entropy(logits, labels, range(3), variant="official"), expected)
 
@@ -449,6 +452,64 @@ def test_one_class_is_always_consistent(variant, background):
 
 
 # All of them
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_objective_has_the_gradient_of_the_slow_reference(variant):
+    """By differences of the loops above: of features, classifier and semantic encoder, word vectors being given."""
+    problem = Problem(seed=21, batch=1, size=(4, 3), image=(9, 7), classes=4, words=3, channels=2)
+    problem.labels[problem.labels == 2] = VOID  # the unseen class
+    seen, generator = [0, 1, 3], torch.Generator().manual_seed(22)
+    bias = torch.randn(4, generator=generator, dtype=torch.float64)
+    start = [
+        problem.features,
+        torch.randn(4, 2, generator=generator, dtype=torch.float64),
+        *problem.encoder.parameters(),
+    ]
+    start = [tensor.detach().clone() for tensor in start]
+
+    def logits(features, classifier):
+        return torch.einsum("kc,bchw->bkhw", classifier, features) + bias[:, None, None]
+
+    def objective(features, classifier, weight, shift):
+        encoder = nn.Linear(3, 2, dtype=torch.float64)
+        del encoder.weight, encoder.bias
+        encoder.weight, encoder.bias = weight, shift
+        words = problem.vectors[seen]
+        return (
+            seen_cross_entropy(logits(features, classifier), problem.labels, seen, variant=variant)
+            + boundary_aware_regression(features, problem.labels, problem.vectors, encoder, r=2, variant=variant)
+            + 0.1 * semantic_consistency(words, words @ weight.T + shift, variant=variant, background=0)
+        )
+
+    def slow(features, classifier, weight, shift):
+        kept = [1, 3] if variant == "official" else seen
+        words = problem.vectors[kept]
+        consistency = reference_consistency(words, words @ weight.T + shift, 5.0, 1.0)
+        return (
+            reference_cross_entropy(logits(features, classifier), problem.labels, seen, variant)
+            + reference_regression(
+                features,
+                problem.labels,
+                problem.vectors,
+                lambda word: weight.numpy() @ word + shift.numpy(),
+                2,
+                variant,
+            )
+            + 0.1 * consistency / (len(kept) if variant == "official" else 1)
+        )
+
+    assert objective(*start).item() == pytest.approx(slow(*start), rel=1e-12)
+    inputs = [tensor.clone().requires_grad_() for tensor in start]
+    found = torch.autograd.grad(objective(*inputs), inputs)
+    for which, gradient in enumerate(found):
+        for place in np.ndindex(*gradient.shape):
+            ends = []
+            for step in (1e-5, -1e-5):
+                moved = [tensor.clone() for tensor in start]
+                moved[which][place] += step
+                ends.append(slow(*moved))
+            assert gradient[place].item() == pytest.approx((ends[0] - ends[1]) / 2e-5, abs=1e-6), (which, place)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

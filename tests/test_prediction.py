@@ -169,6 +169,32 @@ def test_add_alone_keeps_the_models_own_classes(segmenter, photos, tmp_path, cap
     assert json.loads(printed)[0]["names"] == [*segmenter.vocabulary.names, "tractor"]
 
 
+def test_names_added_with_commas_between_are_several(segmenter, photos, tmp_path, capsys):
+    model = segmenter.save(tmp_path / "model")
+    words = ("predict", photos / "a.png", "--model", model, "--add", "tractor, cow", "--out", tmp_path / "o", "--json")
+    code, printed, _ = run(capsys, *words)
+    assert code == 0
+    assert json.loads(printed)[0]["names"] == [*segmenter.vocabulary.names, "tractor", "cow"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--classes", ""), "at least one class name, got none"),
+        (("--classes", "caf\udce9, cow"), "one line of readable text, got 'caf\\udce9'"),
+        (("--classes", "cow\nhorse"), "one line of readable text"),
+        (("--add", " "), "non-empty text"),
+        (("--rule", "nn", "--sigma", 0.7), "--sigma is for the rule ac or ratio, but the rule is nn: add --rule ac."),
+        (("--gamma", 0.7), "--gamma is for the rule cs, but the rule is ac: add --rule cs."),
+    ],
+)
+def test_wishes_that_make_no_sense_are_bad_usage(segmenter, photos, tmp_path, capsys, words, message):
+    model = segmenter.save(tmp_path / "model")
+    code, _, told = run(capsys, "predict", photos / "a.png", "--model", model, "--out", tmp_path / "o", *words)
+    assert code == 2
+    assert message in told
+
+
 def test_without_a_model_the_error_says_how_to_get_one(photos, capsys, monkeypatch, tmp_path):
     monkeypatch.setattr("joem.engine.model._BOX", tmp_path / "no box")
     code, _, errors = run(capsys, "predict", photos)

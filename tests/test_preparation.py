@@ -295,6 +295,8 @@ def test_json_holds_everything(root, capsys):
     assert found["splits"]["train_aug"]["images"] == 3
     cow = found["splits"]["train_aug"]["classes"][10]
     assert cow == {"name": "cow", "unseen": True, "images": 1, "pixels": 15}
+    code, printed, _ = run(capsys, "voc", "--root", root, "--json", "--protocol", "voc-spnet")
+    assert (code, json.loads(printed)["training_images"]) == (0, 3)  # without background, nothing is left out
     (root / "VOCdevkit").rename(root / "elsewhere")
     code, printed, errors = run(capsys, "voc", "--root", root, "--json")
     assert (code, json.loads(printed)["ready"], json.loads(printed)["splits"]) == (1, False, {})

@@ -46,7 +46,6 @@ def test_zs3_splits_follow_one_rule(name):
     assert protocol.name == name
     assert protocol.dataset == dataset
     assert protocol.rule == "exclude"
-    assert protocol.score_background
     assert len(protocol.vocabulary.unseen) == int(count)
     assert len(protocol.vocabulary) == {"voc": 21, "context": 60}[dataset]
     assert (protocol.train_split, protocol.val_split) == (
@@ -73,9 +72,9 @@ def test_the_classes_held_out_are_those_of_the_paper():
 def test_voc_spnet():
     protocol = protocols.get("voc-spnet")
     assert protocol.rule == "ignore"
-    assert not protocol.score_background
-    assert protocol.vocabulary.unseen_indices == (16, 17, 18, 19, 20)
-    assert protocol.vocabulary.background == "background"
+    assert protocol.vocabulary.names == protocols.get("voc-zs3-2").vocabulary.names[1:]
+    assert protocol.vocabulary.unseen_indices == (15, 16, 17, 18, 19)
+    assert protocol.vocabulary.background is None
     assert protocol.training_images == 10582
     assert list(protocol.published) == ["spnet", "zs3net", "cagnet", "joem-nn", "joem"]
 
@@ -83,7 +82,6 @@ def test_voc_spnet():
 def test_cocostuff_spnet():
     protocol = protocols.get("cocostuff-spnet")
     assert protocol.rule == "ignore"
-    assert not protocol.score_background
     assert len(protocol.vocabulary) == 182
     assert protocol.vocabulary.background is None
     expected = (20, 24, 32, 33, 40, 56, 86, 99, 105, 123, 144, 147, 148, 168, 171)

@@ -4,9 +4,11 @@ from dataclasses import replace
 
 import pytest
 import torch
+from matplotlib.text import Text
 from PIL import Image
 
 from joem import cli, decision, engine, figures
+from joem.errors import BadUsage
 from joem.report import Page, contact_sheet, plots, run
 from joem.vocabulary import VOID
 
@@ -138,7 +140,7 @@ def test_pictures_of_void_only_have_no_score_and_are_not_shown(trained):
         def name(self, index):
             return str(index)
 
-    problem = engine.Problem(problem.vocabulary, problem.rule, (), problem.train, Blind())
+    problem = engine.Problem(problem.vocabulary, problem.rule, problem.train, Blind())
     found = run.measure(model, problem, progress=False)
     assert found.per_picture[0].isnan()
     page = Page("title", "lead")
@@ -155,18 +157,69 @@ def test_the_plane_of_two_prototypes_keeps_both_distances():
     torch.testing.assert_close((flat - torch.tensor([span, 0.0])).norm(dim=1), (points - end).norm(dim=1))
 
 
-def test_the_circle_that_is_drawn_is_where_the_rule_decides(trained):
+def lines_between(model, pair=None):
+    """What is drawn between two prototypes, by label, and the distances of a line's points to both."""
+    prototypes = model.prototypes()
+    features = torch.randn(300, prototypes.shape[1])
+    (figure,) = figures.apollonius(model, features, torch.zeros(300, dtype=torch.int64), pair)
+    (axes,) = figure.axes
+    span = max(star.get_xdata()[0] for star in axes.lines if star.get_marker() == "*")
+
+    def distances(name):
+        (line,) = [line for line in axes.lines if name in str(line.get_label())]
+        points = torch.tensor(line.get_xydata()).double()
+        return points.norm(dim=1), (points - torch.tensor([span, 0.0])).norm(dim=1)
+
+    return axes, span, distances
+
+
+def test_the_lines_that_are_drawn_are_where_the_rules_decide(trained):
     model = engine.Model.load(trained)
     model.recipe.decision.sigma = 0.6
-    prototypes, vocabulary = model.prototypes(), model.vocabulary
-    (figure,) = figures.apollonius(model, torch.randn(300, prototypes.shape[1]), torch.zeros(300, dtype=torch.int64))
-    (axes,) = figure.axes
-    (circle,) = [line for line in axes.lines if "circle" in str(line.get_label())]
-    points = torch.tensor(circle.get_xydata()).float()
-    span = max(star.get_xdata()[0] for star in axes.lines if star.get_marker() == "*")
-    ratios = points.norm(dim=1) / (points - torch.tensor([span, 0.0])).norm(dim=1)
-    torch.testing.assert_close(ratios, torch.full_like(ratios, decision.distance_ratio(0.6)), rtol=1e-5, atol=0)
-    assert vocabulary.unseen
+    model.recipe.decision.gamma = 0.3 * float(torch.pdist(model.prototypes()).min())
+    _, _, distances = lines_between(model)
+    seen, unseen = distances("circle")
+    torch.testing.assert_close(seen / unseen, torch.full_like(seen, decision.distance_ratio(0.6)), rtol=1e-5, atol=0)
+    seen, unseen = distances("hyperbola")
+    expected = torch.full_like(seen, model.recipe.decision.gamma)
+    torch.testing.assert_close(unseen - seen, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_the_two_classes_of_the_circle_can_be_chosen(trained):
+    model = engine.Model.load(trained)
+    pair = (model.vocabulary.seen[-1], model.vocabulary.unseen[0])
+    axes, span, _ = lines_between(model, pair)
+    ends = model.prototypes(pair)
+    assert span == pytest.approx(float((ends[0] - ends[1]).norm()), rel=1e-5)
+    assert {text.get_text() for text in axes.texts} == {pair[0], f"{pair[1]} *"}
+    with pytest.raises(BadUsage, match="Unknown seen class"):
+        lines_between(model, pair[::-1])
+
+
+def test_a_pair_is_two_names(trained, capsys):
+    code, _, error = command(capsys, "report", trained, "--pair", "red circle")
+    assert code == 2
+    assert "--pair takes a seen and an unseen class" in error
+
+
+def test_names_of_points_do_not_cover_each_other():
+    figure, axes = plots.new_axes("x", "y")
+    axes.set(xlim=(0, 1), ylim=(0, 1))
+    points = torch.tensor([[0.3, 0.5], [0.31, 0.5], [0.32, 0.51], [0.9, 0.1]])
+    plots.name_points(axes, points, ["bottle", "tvmonitor", "cat", "bus"])
+    figure.draw_without_rendering()
+    boxes = [Text.get_window_extent(text) for text in axes.texts]  # without their lines
+    assert len(boxes) == 4
+    for place, box in enumerate(boxes):
+        assert box.count_overlaps(boxes[place + 1 :]) == 0
+
+
+def test_the_plane_brings_each_cloud_to_its_prototype_whatever_all_features_have_in_common():
+    torch.manual_seed(0)
+    prototypes, labels = torch.randn(6, 8), torch.arange(6).repeat_interleave(20)
+    features = 0.2 * prototypes[labels] + 5 * torch.ones(8)  # another scale, and far away
+    stars, dots = figures._common_plane(prototypes, features, labels, range(6))
+    torch.testing.assert_close(dots, stars[labels], rtol=0, atol=1e-4)
 
 
 def test_virtual_prototypes_follow_the_definition():

@@ -78,11 +78,10 @@ def test_confusion_of_a_void_image_is_zero():
 def test_scores_are_the_definition(seed, pixels, count, data):
     truth, predicted = random_pair(seed, pixels, count)
     classes = st.sets(st.integers(0, count - 1))
-    unseen, ignore = sorted(data.draw(classes)), sorted(data.draw(classes))
-    result = scores(confusion(truth, predicted, count), unseen, ignore)
+    unseen = sorted(data.draw(classes))
+    result = scores(confusion(truth, predicted, count), unseen)
 
-    truth = [VOID if t in ignore else t for t in truth]
-    per_class = [math.nan if c in ignore else reference_iou(truth, predicted, c) for c in range(count)]
+    per_class = [reference_iou(truth, predicted, c) for c in range(count)]
     seen_mean = mean(iou for c, iou in enumerate(per_class) if c not in unseen)
     unseen_mean = mean(iou for c, iou in enumerate(per_class) if c in unseen)
     right = [t == p for t, p in zip(truth, predicted, strict=True) if t != VOID]
@@ -119,15 +118,6 @@ def test_scores_are_not_a_mean_over_images():
     per_image = mean(scores(confusion(truth[i], predicted[i], 2), [1]).miou_unseen for i in range(2))
     assert per_image == 50
     assert scores(confusion(truth, predicted, 2), [1]).miou_unseen == 20
-
-
-def test_ignored_classes_lose_their_pixels_but_still_take_from_others():
-    counts = torch.tensor([[90, 5, 5], [2, 6, 0], [0, 0, 4]])
-    result = scores(counts, unseen=[2], ignore=[0])
-    assert result.per_class == pytest.approx((math.nan, 75, 100), nan_ok=True)
-    assert result.miou_seen == pytest.approx(75)
-    assert result.miou == pytest.approx(87.5)
-    assert result.pixel_accuracy == pytest.approx(100 * 10 / 12)
 
 
 def test_a_class_that_is_nowhere_is_left_out_but_a_missed_one_is_zero():
@@ -183,7 +173,6 @@ def test_confusion_says_what_is_wrong(truth, predicted, message):
     [
         ((2, 3), {"unseen": []}, r"must be square, got \(2, 3\)"),
         ((2, 2), {"unseen": [2]}, "Class 2 does not exist"),
-        ((2, 2), {"unseen": [], "ignore": [5]}, "Class 5 does not exist"),
         ((2, 2), {"unseen": [True]}, "one boolean per class, 2, got 1"),
     ],
 )

@@ -4,7 +4,7 @@ import sys
 import pytest
 import torch
 
-from joem import calibration, data, engine
+from joem import calibration, cli, data, engine
 from joem.calibration import tuning
 from joem.data.scenes import Scenes
 from joem.engine import Problem
@@ -36,7 +36,7 @@ def test_folds_never_show_an_unseen_class_and_partition_the_seen_ones():
         ("background", "red circle", "blue circle", "red cross", "blue cross"), ("blue cross",), "background"
     )
     pictures = Scenes(60, 64, classes=vocabulary.names[1:])
-    problem = Problem(vocabulary, "exclude", (), pictures, pictures)
+    problem = Problem(vocabulary, "exclude", pictures, pictures)
     folds = calibration.fold_problems(problem, 3, seed=0)
     held_out = [name for fold in folds for name in fold.vocabulary.unseen]
     assert sorted(held_out) == ["blue circle", "red circle", "red cross"]
@@ -125,7 +125,7 @@ def sealed(tiny):
     unseen = torch.tensor(vocabulary.unseen_indices)
     pictures = Watched(Scenes(300, 64, classes=names), lambda labels: torch.isin(labels, unseen).any())
     tiny.train.epochs, tiny.train.batch_size = 1, 4
-    return tiny, Problem(vocabulary, "exclude", (), pictures, Untouchable())
+    return tiny, Problem(vocabulary, "exclude", pictures, Untouchable())
 
 
 def test_tuning_never_looks_at_unseen_classes_or_evaluation_pictures(sealed, tmp_path):
@@ -185,7 +185,7 @@ def test_the_recipe_s_own_rule_decides_which_lambda_is_best(tiny):
 def test_tuning_with_too_few_pictures_says_so(sealed, tmp_path):
     recipe, problem = sealed
     blank = data.View(problem.train, [])
-    fold = Problem(problem.vocabulary, "exclude", (), problem.train, blank)
+    fold = Problem(problem.vocabulary, "exclude", problem.train, blank)
     with pytest.raises(JoemError, match="None of the 0 pictures kept for scoring shows blue cross, green ring"):
         tuning._try_fold(recipe, problem, fold, progress=False)
 
@@ -216,6 +216,28 @@ def test_methods_without_lambda_are_trained_once_per_fold(sealed, tmp_path, monk
     recipe.method.name = "joem"
     found = calibration.tune(recipe, problem, tmp_path / "joem", folds=2, used=1, progress=False)
     assert [row["lambda"] for row in found.table] == list(calibration.LAMBDAS)
+
+
+@pytest.mark.parametrize(("name", "has_lambda"), [("joem", True), ("two_stage", True), ("spnet", False)])
+def test_lambda_is_told_only_where_there_is_one(name, has_lambda, tiny, tmp_path, monkeypatch, capsys):
+    tiny.method.name = name
+    row = {"lambda": 0.1, "sigma": 0.8, "gamma": 0.25, "hiou": 40.0, "folds": 1}
+    found = tuning.Tuning(tiny, [row], [{"lambda": 0.1, "curves": {}}])
+    monkeypatch.setattr(calibration, "tune", lambda *_: found)
+    assert cli.main(["tune", "scenes", "--method.name", name, "--out", str(tmp_path)]) == 0
+    header, values = capsys.readouterr().out.splitlines()[:2]
+    columns = ["lambda", "sigma", "gamma"] if has_lambda else ["sigma", "gamma"]
+    assert header.split()[: len(columns)] == columns
+    assert header.split()[len(columns)] == "hIoU"
+    assert values.split() == [f"{row[column]:g}" for column in columns] + ["40.0"]
+    assert cli.main(["tune", "scenes", "--method.name", name, "--out", str(tmp_path), "--json"]) == 0
+    assert ('"lambda"' in capsys.readouterr().out) == has_lambda
+
+
+def test_a_lambda_for_a_method_without_one_is_refused(tiny, tmp_path):
+    tiny.method.name = "spnet"
+    with pytest.raises(BadUsage, match="spnet has no lambda to choose"):
+        calibration.tune(tiny, engine.open_problem(tiny.data), tmp_path, lambdas=(0.1, 1.0))
 
 
 def test_processes_that_train_together_cannot_tune(tiny, tmp_path):

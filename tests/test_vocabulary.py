@@ -26,6 +26,7 @@ def test_seen_and_unseen_are_a_partition_in_index_order(names, draw):
         ({"names": ("a", "a")}, "repeat: a"),
         ({"names": "cow"}, r"use \['cow'\]"),
         ({"names": ("a", " ")}, "non-empty"),
+        ({"names": ("a\tb",)}, "one line of readable text"),
         ({"names": ("a",), "unseen": ("b",)}, "Available options are: a"),
         ({"names": ("a",), "background": "b"}, "background class 'b'"),
     ],

@@ -9,6 +9,7 @@ import sys
 import threading
 import zlib
 from contextlib import contextmanager
+from dataclasses import replace
 
 import httpx2 as httpx
 import numpy as np
@@ -38,7 +39,7 @@ from joem.web.cache import SceneCache
 from joem.web.guard import Answer, Door, Guard
 from joem.web.metrics import Metrics
 from joem.web.problems import Refusal
-from joem.web.samples import from_folder, generated
+from joem.web.samples import for_model, from_folder, generated, photos
 from joem.web.server import _listen
 from joem.web.service import Service
 from joem.web.work import Workers
@@ -250,7 +251,9 @@ def test_a_body_of_unknown_length_is_bounded_too(client):
 @pytest.mark.parametrize(
     ("wish", "status", "message"),
     [
-        (b"{", 400, "JSON"),
+        (b"{", 400, "not JSON in UTF-8"),
+        (b'{"names": ["caf\xe9"]}', 400, "not JSON in UTF-8"),
+        (b'{"names": ["caf\\udce9"]}', 422, "readable text"),
         (b"[]", 422, "body"),
         ({"names": []}, 422, "at least 1 item"),
         ({"names": ["cow", "cow"]}, 422, "these repeat: cow"),
@@ -308,8 +311,9 @@ def test_unknown_scenes_routes_and_methods(client):
     for path in ("/nothing", "/page/../app.py", "/page/%2e%2e/app.py"):
         missing = client.get(path)
         assert missing.status_code == 404
-        assert "message" in missing.json()
+        assert "nothing at this address" in missing.json()["message"]
     assert client.delete("/api/model").status_code == 405
+    assert "does not take this method" in client.delete("/api/model").json()["message"]
     assert client.delete("/api/model").headers["allow"] == "GET"
 
 
@@ -585,6 +589,24 @@ def test_samples(client, tmp_path):
         from_folder(tmp_path / "none", 50)
 
 
+def test_models_of_photos_are_shown_with_photos(segmenter):
+    drawn, shown = for_model(segmenter), photos(segmenter)
+    assert [one.names for one in drawn] == [None] * 6
+    assert shown[0][:2] == ("photographer", "image/jpeg")
+    assert shown[0].names == ("background", "person", "tripod")
+    model = segmenter.model
+    of_photos = replace(model, recipe=replace(model.recipe, data=replace(model.recipe.data, kind="voc")))
+    assert for_model(Segmenter(of_photos)) == shown
+    with TestClient(create_app(segmenter, samples=shown), HERE) as client:
+        listed = client.get("/api/samples").json()
+        for one in listed:
+            sent = send(client, client.get(one["url"]).content, "image/jpeg")
+            answer = client.post(f"/api/scenes/{sent.json()['scene']}/segment", json={"names": one["names"]})
+            assert answer.json()["names"] == one["names"]
+    without_vectors = Segmenter(replace(model, missing="The file is gone."))
+    assert [one.names for one in photos(without_vectors)] == [None] * len(listed)
+
+
 def test_limits_are_checked():
     with pytest.raises(BadUsage, match=r"limits\.workers must be more than 0, got 0"):
         Limits(workers=0)
@@ -613,7 +635,7 @@ def test_serve_and_stop(segmenter, tmp_path):
         "joem.lan",
         "joem.example",
     ]
-    command = [sys.executable, "-m", "joem.cli", "serve", *map(str, words)]
+    command = [sys.executable, "-m", "joem", "serve", *map(str, words)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             told = process.stdout.readline()

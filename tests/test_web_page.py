@@ -16,7 +16,7 @@ from playwright.sync_api import expect, sync_playwright
 from joem import Segmenter, decision, engine
 from joem.data.scenes import Scenes
 from joem.web import create_app
-from joem.web.samples import generated
+from joem.web.samples import generated, photos
 
 SCREENSHOTS = Path(__file__).parents[1] / "build" / "screenshots"
 NEW = "striped blue circle"
@@ -42,8 +42,8 @@ def browser():
         browser.close()
 
 
-def start(segmenter, token=None):
-    app = create_app(segmenter, token=token, samples=generated(segmenter.model.recipe.data))
+def start(segmenter, token=None, samples=None):
+    app = create_app(segmenter, token=token, samples=samples or generated(segmenter.model.recipe.data))
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning"))
     thread = threading.Thread(target=server.run)
     thread.start()
@@ -272,6 +272,46 @@ def test_a_picture_that_the_service_forgot_is_sent_again(visit, segmenter, brows
     page.route("**/ranking", lambda route: route.fulfill(status=404, json={"message": "gone"}), times=1)
     add(page, NEW)
     expect(page.locator(f"#chips li[data-name='{NEW}']")).to_have_count(1)
+
+
+def test_a_sample_brings_its_words_and_a_photo_of_ones_own_does_not_keep_them(visit, segmenter):
+    server, thread, address = start(segmenter, samples=photos(segmenter))
+    try:
+        page = visit(address)
+        settle(page)
+        assert sorted(chips(page)) == ["background", "person", "tripod"]
+        page.get_by_role("button", name="coffee").click()
+        expect(page.locator("#status")).to_contain_text("coffee: ")
+        assert sorted(chips(page)) == ["background", "cup"]
+        upload(page, picture())
+        assert sorted(chips(page)) == sorted(segmenter.vocabulary.names)
+        page.get_by_role("button", name="coffee").click()
+        expect(page.locator("#status")).to_contain_text("coffee: ")
+        add(page, "spoon")
+        expect(page.locator("#chips li[data-name='spoon']")).to_have_count(1)
+        upload(page, picture(), "again.png")
+        assert sorted(chips(page)) == ["background", "cup", "spoon"]
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+def test_names_stand_on_their_regions(visit, segmenter):
+    page = visit()
+    settle(page)
+    upload(page, picture())
+    page.get_by_label("Sigma").fill("0.97")
+    labels = segmenter.encode(picture()).segment(rule="ac", sigma=0.97).labels
+    tags = page.evaluate("""() => [...document.querySelectorAll("#tags span")]
+        .map((tag) => [tag.textContent, parseFloat(tag.style.left), parseFloat(tag.style.top)])""")
+    assert tags
+    for name, left, top in tags:
+        x, y = int(left * 96 / 100), int(top * 75 / 100)
+        assert segmenter.vocabulary.names[labels[y, x]] == name
+        around = labels[max(0, y - 2) : y + 3, x]
+        assert (around == labels[y, x]).all(), "not at a border"
+    page.get_by_label("Strength of the tint").fill("0")
+    expect(page.locator("#tags")).to_be_hidden()
 
 
 def test_a_token_is_asked_for_and_used(visit, segmenter):

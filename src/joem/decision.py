@@ -19,9 +19,8 @@ import itertools
 import math
 import operator
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial, reduce
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -30,14 +29,14 @@ from torch import Tensor
 from joem.errors import BadUsage, JoemError, choose
 from joem.losses import Classes, class_mask
 
-BUDGET = 24 << 20
+BUDGET = 48 << 20
 """Bytes of working memory to stay near; one row of the image and what it is interpolated from always fit."""
 
 _SEEN_BY_GLIBC = 31 << 20  # just below the largest block that glibc adapts to
-_WORKERS = 8  # threads at most: more would wait for Python
 _BLOCK = 1024  # classes scored together
 _GROUPS = 32  # groups in which the classes of a large block are searched
-_TILE = 1 << 19  # interpolated scores held at a time: 2 MB, so that they are read back from the cache
+_CHANNELS = 16  # channels multiplied at a time
+_TILE = 1 << 20  # interpolated scores held at a time, 4 MB: few enough for the cache, enough for all threads
 
 
 class Ranking(NamedTuple):
@@ -82,7 +81,7 @@ def distances(features: Tensor, prototypes: Tensor, size: Sequence[int] | None =
         targets = torch.split(result[band.image, band.rows].flatten(0, 1), _BLOCK, dim=1)
         for block, target in zip(blocks, targets, strict=True):
             table, parts = _scores(band, block), band.pixels.split(_BLOCK)
-            rows = len(parts[0].corners)
+            rows = len(parts[0].starts)
             for pixels, norm, part in zip(parts, torch.split(norms, rows), torch.split(target, rows), strict=True):
                 scores = pixels.interpolate(table)[:, : len(block.labels)]
                 part.copy_((norm - scores).clamp_(min=0).sqrt_())
@@ -290,19 +289,20 @@ class _Axis(NamedTuple):
 class _Pixels(NamedTuple):
     """Whole rows of output pixels, N in all, and the four features around each."""
 
-    corners: Tensor  # (N,4) places in a table with one row per feature
-    weights: Tensor  # (N,4)
+    corners: Tensor  # (4N,) places in a table with one row per feature
+    weights: Tensor  # (4N,)
+    starts: Tensor  # (N,) where each pixel's corners start
     width: int
 
     def interpolate(self, table: Tensor) -> Tensor:
         """The weighted sum of four rows of the table for each pixel: (features,n) -> (N,n)."""
-        return F.embedding_bag(self.corners, table, per_sample_weights=self.weights, mode="sum")
+        return F.embedding_bag(self.corners, table, self.starts, per_sample_weights=self.weights, mode="sum")
 
     def split(self, columns: int) -> "list[_Pixels]":
-        """So few rows at a time that `columns` numbers per pixel stay in the cache."""
+        """So few rows at a time that `columns` numbers per pixel fill a tile."""
         pixels = max(1, _TILE // (columns * self.width)) * self.width
-        parts = zip(torch.split(self.corners, pixels), torch.split(self.weights, pixels), strict=True)
-        return [_Pixels(corners, weights, self.width) for corners, weights in parts]
+        parts = zip(torch.split(self.corners, 4 * pixels), torch.split(self.weights, 4 * pixels), strict=True)
+        return [_Pixels(corners, weights, self.starts[: len(corners) // 4], self.width) for corners, weights in parts]
 
 
 class _Band(NamedTuple):
@@ -360,43 +360,20 @@ class _Problem:
         return blocks
 
     def each_band(self, work: Callable[[_Band], None]) -> None:
-        """Call `work` with every band: all rows of all images, as many rows at a time as the budget allows.
-
-        On CPU each of torch's threads takes whole bands. That is faster than to share out every small operation,
-        and far faster on a busy machine, where the threads would wait for one another thousands of times.
-        """
+        """Call `work` with every band: all rows of all images, as many rows at a time as the budget allows."""
         # glibc gives freed memory back to the system, which must then clear it again, until it has seen a block of
         # this size come and go: a quarter of the time with many classes.
         torch.empty(_SEEN_BY_GLIBC, dtype=torch.uint8, device="cpu")
-        threads = torch.get_num_threads()
-        workers = min(threads, _WORKERS) if self._features.device.type == "cpu" else 1
-        rows = self._rows_per_band(workers)
-        starts = itertools.product(range(len(self._features)), range(0, self.size[0], rows))
-        places = [(image, slice(start, min(start + rows, self.size[0]))) for image, start in starts]
+        rows = self._rows_per_band()
+        for image, start in itertools.product(range(len(self._features)), range(0, self.size[0], rows)):
+            work(self._band(image, slice(start, min(start + rows, self.size[0]))))
 
-        @torch.no_grad()
-        def run(place: tuple[int, slice]) -> None:
-            work(self._band(*place))
-
-        if min(workers, len(places)) == 1:
-            for place in places:
-                run(place)
-            return
-        try:
-            with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-                list(pool.map(run, places))  # a list, to raise what a worker raised
-        finally:
-            torch.set_num_threads(threads)  # for threads to come: a worker's setting is the default for new ones
-
-    def _rows_per_band(self, workers: int) -> int:
-        """As many as the budget allows, or fewer so that all workers get the same share of an image."""
+    def _rows_per_band(self) -> int:
         _, channels, height, width = self._features.shape
         classes = len(self._prototypes)
         # Numbers held per row: some for each pixel, and the features and scores below it in two copies.
         numbers = 32 * self.size[1] + 2 * width * (channels + min(classes, _BLOCK)) * height / self.size[0]
         bands = math.ceil(self.size[0] * numbers * self.dtype.itemsize / BUDGET)
-        if bands > 1:
-            bands = math.ceil(bands / workers) * workers
         return math.ceil(self.size[0] / bands)
 
     def _band(self, image: int, rows: slice) -> _Band:
@@ -423,7 +400,8 @@ def _pixels(vertical: _Axis, horizontal: _Axis, width: int) -> _Pixels:
     right = horizontal.step
     upper = torch.stack((1 - right, right, torch.zeros_like(right), torch.zeros_like(right)), 1)
     weights = torch.lerp(upper.flatten(), upper.roll(2, 1).flatten(), vertical.step[:, None])
-    return _Pixels(corners.view(-1, 4), weights.view(-1, 4), len(right))
+    starts = torch.arange(0, corners.numel(), 4, device=corners.device)
+    return _Pixels(corners.flatten(), weights.flatten(), starts, len(right))
 
 
 def _scores(band: _Band, block: _Block) -> Tensor:
@@ -443,7 +421,9 @@ def _squared_norms(band: _Band) -> Tensor:
         return (1 - t).square() * squares[low] + t.square() * squares[low + 1] + t * (1 - t) * twice_products[low]
 
     def dot(a: Tensor, b: Tensor) -> Tensor:
-        return (a * b).sum(0).T  # columns first, as `along` takes them
+        # Few channels at a time, so that their products are added up before they leave the cache.
+        total = sum((x * y).sum(0) for x, y in zip(torch.split(a, _CHANNELS), torch.split(b, _CHANNELS), strict=True))
+        return cast(Tensor, total).T  # columns first, as `along` takes them
 
     v = band.features
     left, right = v[:, :, :-1], v[:, :, 1:]
@@ -456,7 +436,7 @@ def _squared_norms(band: _Band) -> Tensor:
 def _best(band: _Band, blocks: list[_Block], with_second: bool = False) -> _Best:
     """The best scores of each pixel in all blocks and the best one's label; -inf and -1 where there is none."""
     if not blocks:
-        none = torch.full_like(band.pixels.weights[:, 0], -math.inf)
+        none = torch.full_like(band.pixels.weights[::4], -math.inf)
         return _Best(none, none, torch.full_like(none, -1, dtype=torch.long))
     return reduce(_better, (_best_in_block(band, block, with_second) for block in blocks))
 
@@ -471,7 +451,7 @@ def _best_in_block(band: _Band, block: _Block, with_second: bool) -> _Best:
     table = _scores(band, block)
     by_group = None
     if table.shape[1] > 2 * _GROUPS:
-        by_group = table.view(len(table), -1, _GROUPS).transpose(1, 2).flatten(0, 1)
+        by_group = _transposed(table.view(len(table), -1, _GROUPS)).flatten(0, 1)
     parts = [_best_column(table, by_group, pixels, with_second) for pixels in band.pixels.split(2 * _GROUPS)]
     first, second, column = (torch.cat(part) for part in zip(*parts, strict=True))
     return _Best(first, second, block.labels[column])
@@ -489,8 +469,8 @@ def _best_column(table: Tensor, by_group: Tensor | None, pixels: _Pixels, with_s
     columns = table.shape[1]
     peaks = [part.interpolate(table).view(-1, columns // _GROUPS, _GROUPS).amax(1) for part in pixels.split(columns)]
     group = _top(torch.cat(peaks), pixels.width, with_second)
-    members = pixels._replace(corners=pixels.corners * _GROUPS + group.place.unsqueeze(1)).interpolate(by_group)
-    member = _top(members, pixels.width, with_second)
+    corners = torch.add(group.place.unsqueeze(1), pixels.corners.view(-1, 4), alpha=_GROUPS).flatten()
+    member = _top(pixels._replace(corners=corners).interpolate(by_group), pixels.width, with_second)
     place = member.place * _GROUPS + group.place
     return _Best(member.first, member.second.maximum(group.second), place)
 
@@ -501,10 +481,17 @@ def _top(scores: Tensor, width: int, with_second: bool) -> _Best:
     Pooling is what finds maxima and their places fastest in torch: a row of pixels is an image to it, with the
     pixels as channels and the columns as height.
     """
-    images = scores.view(-1, width, scores.shape[1], 1).contiguous(memory_format=torch.channels_last)
+    images = _transposed(scores.view(-1, width, scores.shape[1])).unsqueeze(2).permute(0, 3, 1, 2)
     first, place = F.max_pool2d_with_indices(images, (images.shape[2], 1))
     second = images.scatter_(2, place, -math.inf).amax(2) if with_second else torch.full_like(first, -math.inf)
     return _Best(first.flatten(), second.flatten(), place.flatten())
+
+
+def _transposed(matrices: Tensor) -> Tensor:
+    """Each matrix transposed, as a copy: (N,a,b) -> (N,b,a). To shuffle channels is the fastest way in torch."""
+    count, rows, columns = matrices.shape
+    images = matrices.view(1, count, 1, rows * columns).permute(0, 3, 1, 2)  # a matrix is the channels of a pixel
+    return torch.channel_shuffle(images, rows).permute(0, 2, 3, 1).reshape(count, columns, rows)
 
 
 def _check(features: Tensor, prototypes: Tensor) -> None:

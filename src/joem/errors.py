@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from typing import Any
 
 
 class JoemError(Exception):
@@ -23,6 +24,9 @@ class UnknownWord(BadUsage):
     def __init__(self, message: str, word: str, near: list[str]) -> None:
         super().__init__(message)
         self.word, self.near = word, near
+
+    def __reduce__(self) -> tuple[Any, ...]:  # processes that train together tell each other their errors
+        return type(self), (str(self), self.word, self.near)
 
 
 class LeakageError(JoemError):

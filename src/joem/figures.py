@@ -1,6 +1,6 @@
 """Pictures of the joint embedding space of any run: the ideas of the paper's figures 2, 3 and 4, from real pixels."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from joem import data, decision, losses
 from joem.engine import Model, Problem
+from joem.errors import choose
 from joem.methods.classifier import ClassifierMethod
 from joem.report import plots
 from joem.segmenter import Segmenter
@@ -19,37 +20,42 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 CAPTIONS = {
-    "space": "Prototypes (stars) and features (dots) of seen and of unseen classes, on the two main axes of both. "
-    "Small grey stars: the prototypes of the other kind.",
+    "space": "Prototypes (stars) and features (dots), on the two axes along which prototypes and features of the seen "
+    "classes vary most together; both centred and scaled to the same spread. A line leads from each prototype to the "
+    "mean of its features. Small grey stars: the prototypes of the other kind.",
     "relations": "Relations r between word vectors and r̂ between prototypes of the seen classes: the semantic "
-    "consistency loss makes the second follow the first. Without the diagonal, each row scaled to its largest.",
+    "consistency loss makes the second follow the first. Without the diagonal, each row from its least (dark) to its "
+    "largest (light).",
     "apollonius": "Pixels whose nearest seen and nearest unseen class are these two, at their true distances from both "
-    "prototypes. Pixels inside the Apollonius circle stay with the seen class; the dashed line is nearest neighbour.",
-    "boundary": "One picture; its prototypes stacked by the mask; its features; the virtual prototypes that the "
-    "boundary-aware loss pulls features to. Colours: the three main axes of the prototypes.",
+    "prototypes. The unseen class wins to the right of a rule's line; AC asks besides that no second seen class is "
+    "nearer.",
+    "boundary": "One picture; its prototypes stacked by the mask; its features; the virtual prototypes of the "
+    "boundary-aware loss. Light and dark, blue and yellow: the two axes along which its prototypes differ most; "
+    "features have a range of their own. Grey: void.",
 }
 """What each group of figures shows."""
 
-_PICTURES, _PER_CLASS, _PER_PAIR = 80, 60, 1500
+_PICTURES, _PER_CLASS = 80, 100
+_SEEN, _UNSEEN = "#0072b2", "#d55e00"
 
 
-def draw(model: Model, problem: Problem) -> dict[str, "list[Figure]"]:
-    """All figures of a run by name, from some of its evaluation pictures."""
+def draw(model: Model, problem: Problem, pair: tuple[str, str] | None = None) -> dict[str, "list[Figure]"]:
+    """All figures of a run by name, from some of its evaluation pictures; for `pair` see `apollonius`."""
     features, labels = _sample(model, problem)
     groups = {
         "space": space(model, features, labels),
         "relations": relations(model),
-        "apollonius": apollonius(model, features, labels),
+        "apollonius": apollonius(model, features, labels, pair),
         "boundary": boundary(model, problem),
     }
     return {name: figures for name, figures in groups.items() if figures}
 
 
-def save(model: Model, problem: Problem, folder: Path) -> list[Path]:
-    """Write all figures as PNG files."""
+def save(drawn: "dict[str, list[Figure]]", folder: Path) -> list[Path]:
+    """Write figures as PNG files."""
     return [
         plots.save(figure, folder / f"{name}-{number}.png")
-        for name, figures in draw(model, problem).items()
+        for name, figures in drawn.items()
         for number, figure in enumerate(figures, start=1)
     ]
 
@@ -65,23 +71,25 @@ def space(model: Model, features: Tensor, labels: Tensor) -> "list[Figure]":
     prototypes, vocabulary = model.prototypes().cpu(), model.vocabulary
     chosen = _some_of_each(labels, _PER_CLASS)
     features, labels = features[chosen], labels[chosen]
-    stacked = torch.cat([prototypes, features])
-    centre, main = _main_axes(stacked, 2)
-    stars, dots = ((points - centre) @ main for points in (prototypes, features))
+    stars, dots = _common_plane(prototypes, features, labels, vocabulary.seen_indices)
+    low, high = torch.cat([stars, dots]).aminmax(dim=0)
+    (left, bottom), (right, top) = (low - 0.04 * (high - low)).tolist(), (high + 0.04 * (high - low)).tolist()
     figures = []
     for kind, own in (("seen", vocabulary.seen_indices), ("unseen", vocabulary.unseen_indices)):
-        figure, axes = plots.new_axes("first axis", "second axis", size=(6.4, 5.2))
+        figure, axes = plots.new_axes("first axis", "second axis", size=(5.4, 4.8))
         axes.set_title(f"{kind} classes", color=plots.INK, fontsize="medium")
+        axes.set(xlim=(left, right + 0.1 * (right - left)), ylim=(bottom, top))  # names are written to the right
         others = [label for label in range(len(vocabulary)) if label not in own]
         axes.plot(*stars[others].T, "*", color="#999999", markersize=5)
         for label in own:
+            colour, cloud = _colour(model, label), dots[labels == label]
+            axes.plot(*cloud.T, ".", color=colour, alpha=0.4, markersize=3)
+            if len(cloud):
+                axes.plot(*torch.stack([stars[label], cloud.mean(0)]).T, color=plots.INK, linewidth=0.5, alpha=0.7)
+        for label in own:
             colour = _colour(model, label)
-            axes.plot(*dots[labels == label].T, ".", color=colour, alpha=0.35, markersize=3)
             axes.plot(*stars[label], "*", color=colour, markersize=13, markeredgecolor=plots.INK, markeredgewidth=0.6)
-            axes.annotate(
-                plots.starred(vocabulary.names[label], vocabulary), stars[label].tolist(), xytext=(5, 4),
-                textcoords="offset points", color=plots.INK, fontsize="x-small",
-            )  # fmt: skip
+        plots.name_points(axes, stars[list(own)], [plots.starred(vocabulary.names[label], vocabulary) for label in own])
         figures.append(figure)
     return figures
 
@@ -96,11 +104,14 @@ def relations(model: Model) -> "list[Figure]":
     )
     figures = []
     for title, matrix in spaces:
-        others = matrix.fill_diagonal_(0)
+        diagonal = torch.eye(len(names), dtype=torch.bool)
+        low = matrix.amin(1, keepdim=True)  # the diagonal is always the largest
+        high = matrix.masked_fill(diagonal, 0).amax(1, keepdim=True)
+        shown = ((matrix - low) / (high - low).clamp(min=1e-12)).masked_fill(diagonal, torch.nan)
         side = max(4.2, 0.17 * len(names) + 1)
         figure, axes = plots.new_axes("", "", size=(side, side), grid=False)
         axes.set_title(title, color=plots.INK, fontsize="medium")
-        axes.imshow(others / others.amax(1, keepdim=True).clamp(min=1e-12), cmap="cividis", vmin=0, vmax=1)
+        axes.imshow(shown, cmap="cividis", vmin=0, vmax=1)
         if len(names) <= plots.MOST_NAMES:
             axes.set_xticks(range(len(names)), names, rotation=90, fontsize="xx-small")
             axes.set_yticks(range(len(names)), names, fontsize="xx-small")
@@ -108,58 +119,70 @@ def relations(model: Model) -> "list[Figure]":
     return figures
 
 
-def apollonius(model: Model, features: Tensor, labels: Tensor) -> "list[Figure]":
-    """The decision between the seen and the unseen class that meet most often, at true distances.
+def apollonius(model: Model, features: Tensor, labels: Tensor, pair: tuple[str, str] | None = None) -> "list[Figure]":
+    """The decision between a seen and an unseen class, at true distances.
 
     With e the direction from mu_s to mu_u, a pixel is drawn at x = (v - mu_s) . e and y = |v - mu_s - x e|: its
-    distances to both prototypes are those of the embedding space, so the circle is where the rule really decides.
+    distances to both prototypes are those of the embedding space, so the lines are where the rules really decide.
+
+    Args:
+        model: gives prototypes, names, sigma and gamma.
+        features: (N,C).
+        labels: (N,).
+        pair: names of the seen and the unseen class; if None, those that meet most often.
     """
-    vocabulary, wish = model.vocabulary, model.recipe.decision
-    prototypes = model.prototypes().cpu()
+    vocabulary, prototypes = model.vocabulary, model.prototypes().cpu()
     seen, unseen = list(vocabulary.seen_indices), list(vocabulary.unseen_indices)
     if not seen or not unseen or not len(features):
         return []
     distances = torch.cdist(features, prototypes)
     near = torch.tensor(seen)[distances[:, seen].argmin(1)]
     near_unseen = torch.tensor(unseen)[distances[:, unseen].argmin(1)]
-    pairs = near * len(vocabulary) + near_unseen
-    of_unseen = torch.isin(labels, torch.tensor(unseen)) & (labels == near_unseen)
-    pair = int(pairs[of_unseen].mode().values) if of_unseen.any() else int(pairs.mode().values)
-    s, u = divmod(pair, len(vocabulary))
-    members = (pairs == pair).nonzero().flatten()[:_PER_PAIR]
-    ratio = decision.distance_ratio(wish.sigma, wish.squared)
-    span = float((prototypes[u] - prototypes[s]).norm())
+    meetings = near * len(vocabulary) + near_unseen
+    if pair is None:
+        of_unseen = torch.isin(labels, torch.tensor(unseen)) & (labels == near_unseen)
+        chosen = int((meetings[of_unseen] if of_unseen.any() else meetings).mode().values)
+        s, u = divmod(chosen, len(vocabulary))
+    else:
+        s = vocabulary.index(choose("seen class", pair[0], vocabulary.seen))
+        u = vocabulary.index(choose("unseen class", pair[1], vocabulary.unseen))
+    members = (meetings == s * len(vocabulary) + u).nonzero().flatten()
+    members = members[_some_of_each(labels[members], 2 * _PER_CLASS)]
     points = _beside_axis(features[members], prototypes[s], prototypes[u])
-    return [_apollonius(model, (s, u), points, labels[members], ratio, span)]
+    return [_apollonius(model, (s, u), points, labels[members], float((prototypes[u] - prototypes[s]).norm()))]
 
 
-def _apollonius(
-    model: Model, pair: tuple[int, int], points: Tensor, labels: Tensor, ratio: float, span: float
-) -> "Figure":
-    vocabulary = model.vocabulary
-    figure, axes = plots.new_axes("along the line between the prototypes", "distance from it", size=(7.0, 4.6))
+def _apollonius(model: Model, pair: tuple[int, int], points: Tensor, labels: Tensor, span: float) -> "Figure":
+    vocabulary, wish = model.vocabulary, model.recipe.decision
+    figure, axes = plots.new_axes("along the line between the prototypes", "distance from it", size=(6.4, 5.2))
+    names = [plots.starred(vocabulary.names[label], vocabulary) for label in pair]
     groups = [
-        (f"truth: {plots.starred(vocabulary.names[pair[0]], vocabulary)}", labels == pair[0], "#0072b2", "o"),
-        (f"truth: {plots.starred(vocabulary.names[pair[1]], vocabulary)}", labels == pair[1], "#d55e00", "x"),
         ("truth: another class", (labels != pair[0]) & (labels != pair[1]), "#999999", "."),
+        (f"truth: {names[0]}", labels == pair[0], _SEEN, "o"),
+        (f"truth: {names[1]}", labels == pair[1], _UNSEEN, "x"),
     ]
     for name, chosen, colour, marker in groups:
         if chosen.any():
             axes.plot(*points[chosen].T, marker, color=colour, markersize=4, alpha=0.6, label=name)
-    axes.plot(0, 0, "*", color="#0072b2", markersize=18, markeredgecolor=plots.INK)
-    axes.plot(span, 0, "*", color="#d55e00", markersize=18, markeredgecolor=plots.INK)
-    axes.axvline(span / 2, color=plots.INK, linestyle="--", linewidth=1, label="nearest neighbour")
-    top = max(float(points[:, 1].max()), span / 2) * 1.1
-    left, right = min(float(points[:, 0].min()), 0.0), max(float(points[:, 0].max()), span)
+    for name, place, colour in ((names[0], 0.0, _SEEN), (names[1], span, _UNSEEN)):
+        axes.plot(place, 0, "*", color=colour, markersize=18, markeredgecolor=plots.INK)
+        axes.annotate(name, (place, 0), xytext=(0, 12), textcoords="offset points", ha="center", color=plots.INK)
+    axes.axvline(span / 2, color=plots.INK, linestyle="--", linewidth=1, label="NN")
+    top = max([span / 2, *points[:, 1].tolist()]) * 1.1
+    left, right = min([0.0, *points[:, 0].tolist()]), max([span, *points[:, 0].tolist()])
+    ratio = decision.distance_ratio(wish.sigma, wish.squared)
     if ratio < 1:
         angle = torch.linspace(0, torch.pi, 200)
         centre, radius = -(ratio**2) * span / (1 - ratio**2), ratio * span / (1 - ratio**2)
-        circle = f"Apollonius circle, d₁ / d₂ = {ratio:.2f}"
+        circle = f"AC's circle, d$_s$ / d$_u$ = {ratio:.2f}"
         axes.plot(centre + radius * angle.cos(), radius * angle.sin(), color="#009e73", linewidth=2, label=circle)
-    axes.set(xlim=(left - 0.08 * span, right + 0.08 * span), ylim=(-0.04 * top, top), aspect="equal")
-    axes.legend(
-        frameon=False, fontsize="small", labelcolor=plots.INK, loc="upper left", bbox_to_anchor=(0, -0.16), ncols=2
-    )
+    if 0 < wish.gamma < span:
+        height = torch.linspace(0, top, 200)
+        bent = wish.gamma / 2 * (1 + height**2 / ((span / 2) ** 2 - (wish.gamma / 2) ** 2)).sqrt()
+        label = f"CS's hyperbola, d$_u$ - d$_s$ = {wish.gamma:.2g}"
+        axes.plot(span / 2 - bent, height, "-.", color="#cc79a7", linewidth=2, label=label)
+    axes.set(xlim=(left - 0.12 * span, right + 0.12 * span), ylim=(-0.04 * top, top), aspect="equal")
+    figure.legend(frameon=False, fontsize="small", labelcolor=plots.INK, loc="outside lower center", ncols=2)
     return figure
 
 
@@ -174,23 +197,39 @@ def boundary(model: Model, problem: Problem) -> "list[Figure]":
     sample = problem.val[index]
     features = Segmenter(model).encode(sample.image).features.cpu()
     table = torch.cat([model.prototypes(), _of_void(model)]).cpu()
-    size = features.shape[2:]
-    sharp = virtual_prototypes(sample.labels, table, size, r=1)
-    smooth = virtual_prototypes(sample.labels, table, size, r=model.recipe.method.r)
-    centre, main = _main_axes(table, 3)
+    size, r = features.shape[2:], model.recipe.method.r
+    sharp, smooth = (virtual_prototypes(sample.labels, table, size, r=factor) for factor in (1, r))
+    labels = F.interpolate(sample.labels[None, None].double(), size=tuple(size))[0, 0].long()
+    void = labels == VOID
+    if void.all():
+        return []
+    centre, main = _main_axes(table[torch.unique(labels[~void])], 2)
     maps = [(map_.movedim(0, -1) - centre) @ main for map_ in (sharp, features[0], smooth)]
-    low, high = (torch.quantile(maps[0].flatten(0, 1), q, dim=0) for q in (0.0, 1.0))
-    titles = ("prototypes by the mask", "features", f"virtual prototypes, r = {model.recipe.method.r}")
-    shown = [("picture", sample.image.permute(1, 2, 0))]
-    shown += [(t, ((m - low) / (high - low).clamp(min=1e-6)).clamp(0, 1)) for t, m in zip(titles, maps, strict=True)]
+    own = maps[0][~void].aminmax(dim=0)  # of the prototypes, sharp or blended
+    limits = (own, maps[1].flatten(0, 1).aminmax(dim=0), own)
+    coloured = [_two_axes_as_colour(*part) for part in zip(maps, limits, strict=True)]
+    for map_ in (coloured[0], coloured[2]):
+        map_[void] = 0.5
+    titles = ("prototypes by the mask", "features", f"virtual prototypes, r = {r}")
     figures = []
-    for title, image in shown:
-        figure, axes = plots.new_axes("", "", size=(3.2, 3.2), grid=False)
+    for title, image in [("picture", sample.image.permute(1, 2, 0)), *zip(titles, coloured, strict=True)]:
+        figure, axes = plots.new_axes("", "", size=(3.0, 2.8), grid=False)
         axes.imshow(image, interpolation="nearest")
         axes.set_axis_off()
         axes.set_title(title, color=plots.INK, fontsize="medium")
         figures.append(figure)
     return figures
+
+
+def _two_axes_as_colour(map_: Tensor, limits: tuple[Tensor, Tensor]) -> Tensor:
+    """(H,W,2) as RGB (H,W,3): the first axis from dark to light, the second from blue to yellow.
+
+    Colour-blind people tell both apart.
+    """
+    low, high = limits
+    light, yellow = ((map_ - low) / (high - low).clamp(min=1e-6)).clamp(0, 1).unbind(-1)
+    light, yellow = 0.25 + 0.5 * light, 0.5 * (yellow - 0.5)
+    return torch.stack([light + yellow, light + yellow, light - yellow], dim=-1)
 
 
 def virtual_prototypes(labels: Tensor, prototypes: Tensor, size: tuple[int, ...] | torch.Size, r: int) -> Tensor:
@@ -239,7 +278,7 @@ def _some_of_each(labels: Tensor, most: int) -> Tensor:
     for label in torch.unique(labels):
         places = (labels == label).nonzero().flatten()
         parts.append(places[:: max(1, len(places) // most)][:most])
-    return torch.cat(parts)
+    return torch.cat([torch.empty(0, dtype=torch.int64), *parts])
 
 
 def _main_axes(points: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -247,6 +286,24 @@ def _main_axes(points: Tensor, count: int) -> tuple[Tensor, Tensor]:
     centre = points.mean(0)
     offsets = points - centre
     return centre, torch.linalg.eigh(offsets.T @ offsets).eigenvectors[:, -count:].flip(1)
+
+
+def _common_plane(prototypes: Tensor, features: Tensor, labels: Tensor, seen: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """Prototypes and features on a plane, (K,2) and (N,2), each centred and scaled to a spread of one.
+
+    Its axes have the largest covariance between the prototypes of seen classes and the means of their features. What
+    features have in common and prototypes have not, which is much, tells no class from another and is left out.
+    """
+    shown = [label for label in seen if (labels == label).any()]
+    means = torch.stack([features[labels == label].mean(0) for label in shown])
+    pairs = [points - points.mean(0) for points in (prototypes[shown], means)]
+    together = pairs[0].T @ pairs[1]
+    main = torch.linalg.eigh(together + together.T).eigenvectors[:, -2:].flip(1)
+    stars, dots = (
+        (points - some.mean(0)) @ main / (own @ main).square().mean().sqrt().clamp(min=1e-12)
+        for points, some, own in zip((prototypes, features), (prototypes[shown], means), pairs, strict=True)
+    )
+    return stars, dots
 
 
 def _beside_axis(features: Tensor, start: Tensor, end: Tensor) -> Tensor:

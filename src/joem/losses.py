@@ -5,6 +5,9 @@ The objective is L = L_ce + L_bar + λ L_sc. Every loss takes `variant`: "paper"
 counts, a loss is an exact 0 that can still be differentiated. Everything is computed in at least float32,
 also under autocast.
 
+For a batch on one device, the values and gradients of "official" are those of the authors' code, but for PASCAL
+Context, where their L_sc adds 1e-8 to the squared distances between prototypes before the root and this one does not.
+
 Shapes: B batch, C channels, H W feature size, Ho Wo image size, K classes, D word-vector size.
 """
 
@@ -35,8 +38,8 @@ def seen_cross_entropy(logits: Tensor, labels: Tensor, seen: Classes, *, variant
         L_ce = - 1 / Σ_{c∈S} |R_c|  Σ_{c∈S} Σ_{p∈R_c}  log( exp(w_c·v(p)) / Σ_{j∈S} exp(w_j·v(p)) )
 
     `paper`: labels are resized to the logits (nearest) and the softmax runs over S.
-    `official`: logits are resized to the labels (bilinear) and the softmax runs over all K classes, so that
-    the unseen ones are negatives. Either way only pixels labelled with a class of S count.
+    `official`: logits are resized to the labels (bilinear, corners aligned) and the softmax runs over all K classes,
+    so that the unseen ones are negatives. Either way only pixels labelled with a class of S count.
 
     Args:
         logits: w·v for every class, (B,K,H,W).
@@ -61,7 +64,7 @@ def seen_cross_entropy(logits: Tensor, labels: Tensor, seen: Classes, *, variant
         logits = logits[:, is_seen]
         position = is_seen.cumsum(0) - 1
     else:
-        logits = F.interpolate(logits, size=labels.shape[1:], mode="bilinear", align_corners=False)
+        logits = F.interpolate(logits, size=labels.shape[1:], mode="bilinear", align_corners=True)
         position = torch.arange(count, device=logits.device)
     position = F.pad(position.masked_fill(~is_seen, _IGNORED), (0, 1), value=_IGNORED)
     targets = position[_void_last(labels, count)]

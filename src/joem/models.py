@@ -122,7 +122,8 @@ class HypercolumnHead(nn.Module):
 
     A hypercolumn stacks, at one position, the maps of stride 8 and 16, the last map, the mean of the last map over
     5x5 neighbours, and its mean over the picture. Pixels are treated alone, so the head can learn from any handful
-    of them, gathered once from a frozen backbone.
+    of them, gathered once from a frozen backbone. Of `members` perceptrons side by side, each makes its share of the
+    channels from its share of the hidden layer.
 
     Attributes:
         last: where the channels of the backbone's last map are in a hypercolumn.
@@ -137,7 +138,7 @@ class HypercolumnHead(nn.Module):
             nn.BatchNorm2d(fine + middle + 3 * last, affine=False),
             nn.Conv2d(fine + middle + 3 * last, settings.hidden, 1),
             nn.ReLU(),
-            nn.Conv2d(settings.hidden, settings.channels, 1),
+            nn.Conv2d(settings.hidden, settings.channels, 1, groups=settings.members),
         ]
         self.layers = nn.Sequential(*layers, *([nn.ReLU()] if settings.relu else []))
 

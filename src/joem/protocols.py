@@ -38,10 +38,10 @@ class Protocol:
     Args:
         name: the protocol's name, as given to `get`.
         dataset: the kind of data, as `joem.data.open` names it: "voc", "context" or "coco-stuff".
-        vocabulary: the classes in label order and which are unseen.
+        vocabulary: the classes in label order and which are unseen; the background is none of them under the
+            rule "ignore", as its pixels count neither in training nor in the scores.
         rule: "exclude" drops every training image that holds an unseen pixel (ZS3); "ignore" keeps all
             images and turns the pixels of unseen classes and of the background into void (SPNet).
-        score_background: whether the background counts as a class in the scores.
         train_split: the dataset's split to train on.
         val_split: the dataset's split to score on.
         training_images: how many training images the rule leaves, where it was reported.
@@ -52,7 +52,6 @@ class Protocol:
     dataset: Literal["voc", "context", "coco-stuff"]
     vocabulary: Vocabulary
     rule: Literal["exclude", "ignore"]
-    score_background: bool
     train_split: str
     val_split: str
     training_images: int | None
@@ -109,13 +108,13 @@ def _splits(setting: str, data: dict[str, Any], dataset: dict[str, Any]) -> list
     unseen: tuple[str, ...] = ()
     for split, added in enumerate(data["unseen"]):
         unseen += tuple(added)
+        vocabulary = Vocabulary(tuple(dataset["names"]), unseen, dataset["background"])
         protocols.append(
             Protocol(
                 name=f"{setting}-{len(unseen)}" if len(data["unseen"]) > 1 else setting,
                 dataset=data["dataset"],
-                vocabulary=Vocabulary(tuple(dataset["names"]), unseen, dataset["background"]),
+                vocabulary=vocabulary.without_background() if data["rule"] == "ignore" else vocabulary,
                 rule=data["rule"],
-                score_background=data["score_background"],
                 train_split=dataset["train_split"],
                 val_split=dataset["val_split"],
                 training_images=data["training_images"][split] if "training_images" in data else None,

@@ -4,11 +4,12 @@ Nothing here imports torch, so that `joem --help` stays quick.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
+from joem import protocols
 from joem.errors import BadUsage, choose
 
 
@@ -19,12 +20,15 @@ class DataSettings:
     Args:
         kind: the dataset: scenes (generated), voc, context, coco-stuff, or folder (images/ + masks/ + classes.txt).
         root: where the files are; scenes needs none.
-        train_split: which list of pictures to train on; null takes all (folder).
-        val_split: which list of pictures to evaluate on; null takes all (folder).
+        train_split: which list of pictures to train on; auto is the protocol's, or train without one; null takes all
+            (folder).
+        val_split: which list of pictures to evaluate on; auto is the protocol's, or val without one; null takes all
+            (folder).
         protocol: a published protocol that says which classes are unseen, see `joem data --protocols`.
         unseen: the unseen classes, where no protocol is used.
         rule: what to do with unseen masks in training, where no protocol is used: exclude drops every image
-            that holds an unseen pixel, ignore turns unseen and background pixels to void.
+            that holds an unseen pixel, ignore turns unseen and background pixels to void and the background is no
+            class then.
         background: the name of the background class, where no protocol is used.
         size: side of the generated pictures (scenes).
         train_count: number of generated training pictures (scenes).
@@ -38,8 +42,8 @@ class DataSettings:
 
     kind: str = "scenes"
     root: str | None = None
-    train_split: str | None = "train"
-    val_split: str | None = "val"
+    train_split: str | None = "auto"
+    val_split: str | None = "auto"
     protocol: str | None = None
     unseen: list[str] = field(default_factory=list)
     rule: Literal["exclude", "ignore"] = "exclude"
@@ -52,6 +56,20 @@ class DataSettings:
     scale: tuple[float, float] = (0.5, 1.5)
     flip: bool = True
     workers: int = 0
+
+    def splits(self) -> tuple[str | None, str | None]:
+        """The lists to train and to evaluate on, with those that the protocol names in place of auto.
+
+        >>> DataSettings(kind="voc", protocol="voc-zs3-2", val_split="train").splits()
+        ('train_aug', 'train')
+        """
+        usual = ("train", "val")
+        if self.protocol is not None:
+            protocol = protocols.get(self.protocol)
+            usual = (protocol.train_split, protocol.val_split)
+        given = (self.train_split, self.val_split)
+        train, val = (own if own != "auto" else split for own, split in zip(given, usual, strict=True))
+        return train, val
 
 
 @dataclass
@@ -90,6 +108,8 @@ class ModelSettings:
         side: shorter side that pictures are resized to before they are encoded; null keeps their size.
         channels: C, the size of the joint embedding space.
         hidden: size of the hidden layer (hypercolumn).
+        members: how many perceptrons share hidden and channels, each with a part of its own (hypercolumn);
+            joem-cosine trains them apart and uses them together.
         stride: output stride of the backbone.
         rates: dilation rates of ASPP (three for deeplabv3plus).
         separable: whether ASPP uses depthwise-separable convolutions.
@@ -107,6 +127,7 @@ class ModelSettings:
     side: int | None = None
     channels: int = 256
     hidden: int = 512
+    members: int = 1
     stride: Literal[8, 16] = 16
     rates: tuple[int, ...] = (6, 12, 18)
     separable: bool = False
@@ -116,6 +137,13 @@ class ModelSettings:
     freeze_norm: bool = True
     freeze_backbone: bool = False
     semantic: Literal["linear", "mlp"] = "linear"
+
+    def __post_init__(self) -> None:
+        if self.members < 1 or self.hidden % self.members or self.channels % self.members:
+            raise BadUsage(
+                f"model.members must divide model.hidden and model.channels, got {self.members} members for "
+                f"{self.hidden} hidden and {self.channels} channels."
+            )
 
 
 @dataclass
@@ -167,6 +195,8 @@ class MethodSettings:
             of an unseen class) or all.
         names_weight: weight of what the names teach.
         names_without: further classes whose kinds strict leaves out.
+        background_length: how far from the origin the background's prototype lies at test time (joem-cosine), where
+            all others lie at 1; more than 1 leaves more of the pixels in between to the other classes.
         uncertainty: spnet, let a predicted variance attenuate noisy pixels (Hu 2020).
         generator: what generative systems need.
     """
@@ -183,6 +213,7 @@ class MethodSettings:
     names: Literal["none", "strict", "all"] = "none"
     names_weight: float = 1.0
     names_without: list[str] = field(default_factory=list)
+    background_length: float = 1.0
     uncertainty: bool = False
     generator: GeneratorSettings = field(default_factory=GeneratorSettings)
 
@@ -314,6 +345,10 @@ class Recipe:
     train: TrainSettings = field(default_factory=TrainSettings)
     decision: DecisionSettings = field(default_factory=DecisionSettings)
 
+    def __post_init__(self) -> None:
+        train_split, val_split = self.data.splits()  # so that what a run writes down says which pictures it had
+        self.data = replace(self.data, train_split=train_split, val_split=val_split)
+
     def to_dict(self) -> dict[str, Any]:
         """A form that JSON and YAML can hold."""
         values: dict[str, Any] = _plain(asdict(self))
@@ -353,6 +388,14 @@ def load(name: str) -> Recipe:
     A recipe file may start with `extends: NAME` (or a file beside it) and then holds only what differs.
     """
     return Recipe.from_dict(_read(find(name)))
+
+
+def values(name: str) -> dict[str, Any]:
+    """The settings of a recipe as defaults of the command line, where a protocol may still bring other splits."""
+    found = _read(find(name))
+    settings = Recipe.from_dict(found).to_dict()
+    settings["data"] |= {key: "auto" for key in ("train_split", "val_split") if key not in found.get("data", {})}
+    return settings
 
 
 def _read(path: Path, extending: tuple[Path, ...] = ()) -> dict[str, Any]:

@@ -230,13 +230,15 @@ def _curves(name: str, place: Workplace, setting: str | None = None, value: floa
             raise BadUsage(f"{folder} holds a run of another recipe: choose another --out.")
         return {rule: Curve.from_dict(curve) for rule, curve in kept["curves"].items()}
     model = engine.train(settings, folder, resume=(folder / "checkpoints").is_dir())
+    problem = engine.open_problem(settings.data, needed=("val",))
     curves = calibration.sweep(
         model,
-        engine.open_problem(settings.data),
+        problem,
         ("cs", "ac"),
         # The paper's gammas fit its own scale of distances; any other needs its own range.
         gammas=calibration.PAPER_GAMMAS if place.scale == "paper" else None,
         sigmas=sorted({*calibration.PAPER_SIGMAS, settings.decision.sigma}, reverse=True),
+        ranked=engine.rank_stored(model, problem, problem.val),
     )
     described = {rule: curve.to_dict() for rule, curve in curves.items()}
     write_json(results, {"recipe": settings.to_dict(), "curves": described})

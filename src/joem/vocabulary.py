@@ -1,6 +1,7 @@
 """Class names and their roles: one small frozen type that everything passes around."""
 
 import colorsys
+import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -81,6 +82,14 @@ class Vocabulary:
         """The same classes with other ones held out."""
         return Vocabulary(self.names, tuple(unseen), self.background)
 
+    def without_background(self) -> "Vocabulary":
+        """The same classes but for the background, which is no class in the SPNet setting.
+
+        >>> Vocabulary(("background", "cow"), background="background").without_background().names
+        ('cow',)
+        """
+        return Vocabulary(tuple(name for name in self.names if name != self.background), self.unseen)
+
     @cached_property
     def colours(self) -> tuple[tuple[int, int, int], ...]:
         """One RGB colour per class; the background is dark grey."""
@@ -125,6 +134,9 @@ def _as_names(field: str, value: Iterable[str]) -> tuple[str, ...]:
     for name in names:
         if not isinstance(name, str) or not name.strip():
             raise BadUsage(f"Every class name in {field} must be a non-empty text, got {name!r}.")
+        # Control characters, and what is left of bytes that are not UTF-8.
+        if any(unicodedata.category(character) in {"Cc", "Cs"} for character in name):
+            raise BadUsage(f"Every class name in {field} must be one line of readable text, got {name!r}.")
     repeated = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
     if repeated:
         raise BadUsage(f"Class names in {field} must differ, these repeat: {', '.join(repeated)}.")

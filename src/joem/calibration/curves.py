@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 import torch.distributed
 from torch import Tensor
@@ -16,6 +15,7 @@ from joem import data, decision, scores
 from joem.decision import Ranking
 from joem.engine import Model, Problem, rank_dataset
 from joem.errors import BadUsage, choose
+from joem.losses import class_mask
 from joem.scores import Scores
 from joem.vocabulary import VOID
 
@@ -122,8 +122,7 @@ class Sweep:
             self._bounds = [decision.distance_margin(value) for value in values]
         else:
             self._bounds = [-decision.distance_ratio(value, squared) for value in values]
-        cells = (len(values) + 1) * (count + 1) * count
-        self._seen, self._unseen = _Tally(cells), _Tally(cells)
+        self._seen, self._unseen = _Tally(), _Tally()
 
     def update(self, ranking: Ranking, truth: Tensor) -> None:
         """Count the pixels of ranked pictures, truth (B,Ho,Wo)."""
@@ -161,13 +160,10 @@ class Sweep:
         result.view(-1).index_add_(0, (spans.truth * self.count + spans.label)[holds], spans.pixels[holds])
         return result
 
-    def curve(self, unseen: Iterable[int], ignored: Iterable[int] = ()) -> Curve:
+    def curve(self, unseen: Iterable[int]) -> Curve:
         """The scores at every value."""
-        unseen, ignored = list(unseen), list(ignored)
-        is_unseen, is_ignored = (torch.zeros(self.count, dtype=torch.bool) for _ in range(2))
-        is_unseen[unseen], is_ignored[ignored] = True, True
+        is_unseen = class_mask(list(unseen), self.count)
         spans = self._spans()
-        spans = spans.where(~is_ignored[spans.truth])
         hits = spans.where(spans.truth == spans.label)
         crossed = spans.where(~is_unseen[spans.truth] & is_unseen[spans.label])
         right, actual, predicted, seen_as_unseen = (
@@ -180,7 +176,7 @@ class Sweep:
         return Curve(
             self.rule,
             self.values,
-            tuple(scores.from_counts(*row, unseen, ignored) for row in rows),
+            tuple(scores.from_counts(*row, is_unseen) for row in rows),
             true_unseen=tuple(right[:, is_unseen].sum(1).tolist()),
             seen_as_unseen=tuple(seen_as_unseen.sum(1).tolist()),
         )
@@ -219,31 +215,24 @@ class _Spans(NamedTuple):
 
 
 class _Tally:
-    """How often each number below `cells` occurs, for those that do."""
+    """How often each number occurs, for those that do."""
 
-    def __init__(self, cells: int) -> None:
-        self.cells = cells
-        self._parts: list[tuple[Tensor, Tensor]] = []  # the first is the sorted table, the others wait
+    def __init__(self) -> None:
+        nothing = torch.empty(0, dtype=torch.int64)
+        self._parts = [(nothing, nothing)]  # the first is the sorted table, the others wait
 
     def add(self, numbers: Tensor) -> None:
-        """Count numbers (N,)."""
-        if self.cells <= 8 * len(numbers):  # a table of all cells is then quicker than sorting
-            counts = torch.bincount(numbers, minlength=self.cells)
-            found = counts.nonzero().flatten()
-            self.merge(found, counts[found])
-        else:  # numpy sorts integers several times faster than torch
-            self.merge(*map(torch.from_numpy, np.unique(numbers.cpu().numpy(), return_counts=True)))
+        """Count numbers (N,), first those next to each other: most neighbours agree, which leaves few to sort."""
+        self.merge(*torch.unique_consecutive(numbers, return_counts=True))
 
     def merge(self, numbers: Tensor, counts: Tensor) -> None:
-        """Add counts of distinct numbers."""
+        """Add counts; a number may come several times."""
         self._parts.append((numbers.cpu(), counts.cpu()))
         if sum(len(part) for part, _ in self._parts[1:]) > _PENDING:
             self.table()
 
     def table(self) -> tuple[Tensor, Tensor]:
         """The numbers that occurred, sorted, and how often each did."""
-        if not self._parts:
-            return torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64)
         if len(self._parts) > 1:
             numbers, counts = (torch.cat(column) for column in zip(*self._parts, strict=True))
             found, place = torch.unique(numbers, return_inverse=True)
@@ -284,7 +273,7 @@ def sweep(
             one.update(ranking, truth)
     if _processes() > 1:
         sweeps = _summed(sweeps)
-    return {one.rule: one.curve(problem.vocabulary.unseen_indices, problem.ignored) for one in sweeps}
+    return {one.rule: one.curve(problem.vocabulary.unseen_indices) for one in sweeps}
 
 
 def gamma_grid(model: Model, steps: int = 48) -> tuple[float, ...]:

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 import yaml
 
-from joem import data
+from joem import data, methods
 from joem.calibration.curves import PARAMETER, Curve, sweep
-from joem.engine import MapStore, Problem, rank_dataset, train
+from joem.engine import Problem, rank_stored, train
 from joem.engine.files import write_json, write_text
 from joem.errors import BadUsage, JoemError
 from joem.recipe import Recipe
@@ -88,8 +88,7 @@ def _try_fold(recipe: Recipe, problem: Problem, fold: Problem, progress: bool) -
     settings.train.epochs = max(1, round(recipe.train.epochs * whole / part))
     settings.method.names_without = [*recipe.method.names_without, *problem.vocabulary.unseen]
     model = train(settings, problem=fold, progress=progress)
-    store = MapStore.open(settings, model.method.visual) if settings.train.cache else None
-    ranked = rank_dataset(model, fold, fold.val, progress, store)
+    ranked = rank_stored(model, fold, fold.val, progress)
     return sweep(model, fold, rules=tuple(PARAMETER), progress=progress, ranked=ranked)
 
 
@@ -108,6 +107,11 @@ class Tuning:
     trials: list[dict[str, Any]]
 
     @property
+    def has_lambda(self) -> bool:
+        """Whether the method has a lambda at all."""
+        return methods.get(self.recipe.method.name).has_lambda
+
+    @property
     def reason(self) -> str:
         """Why these values, in words."""
         rule, chosen = self.recipe.decision.rule, self.recipe.method.sc_weight
@@ -123,14 +127,19 @@ class Tuning:
     def to_dict(self) -> dict[str, Any]:
         """A form that JSON can hold."""
         decision = self.recipe.decision
+        rows = {"table": self.table, "trials": self.trials}
+        if not self.has_lambda:
+            rows = {
+                key: [{name: value for name, value in row.items() if name != "lambda"} for row in values]
+                for key, values in rows.items()
+            }
         return {
-            "lambda": self.recipe.method.sc_weight,
+            **({"lambda": self.recipe.method.sc_weight} if self.has_lambda else {}),
             "sigma": decision.sigma,
             "gamma": decision.gamma,
             "rule": decision.rule,
             "reason": self.reason,
-            "table": self.table,
-            "trials": self.trials,
+            **rows,
         }
 
 
@@ -154,13 +163,14 @@ def tune(
         recipe: what to train; its rule is the one that lambda is chosen for.
         problem: the whole problem.
         out: folder for the results and, without `storage`, the journal of the trials.
-        lambdas: the values of lambda to try; if None, `LAMBDAS` for joem and the recipe's own for other methods,
-            which do without it.
+        lambdas: the values of lambda to try; if None, `LAMBDAS` for joem and the recipe's own for other methods.
         folds: see `cross_validate`.
         used: how many of the folds to train, all if None.
         storage: the address of a database that Optuna can use.
         progress: show progress of the trainings.
     """
+    if lambdas and not methods.get(recipe.method.name).has_lambda:
+        raise BadUsage(f"{recipe.method.name} has no lambda to choose: leave --lambdas out.")
     lambdas = lambdas or (LAMBDAS if recipe.method.name == "joem" else (recipe.method.sc_weight,))
     if recipe.train.devices * recipe.train.nodes > 1:
         raise BadUsage(
@@ -269,8 +279,7 @@ def fold_problems(problem: Problem, folds: int | None, seed: int) -> list[Proble
     for fold in range(folds):
         held_out = tuple(names[place] for place in sorted(order[fold::folds]))
         roles = Vocabulary(vocabulary.seen, held_out, vocabulary.background)
-        ignored = tuple(roles.index(vocabulary.names[label]) for label in problem.ignored)
-        result.append(Problem(roles, problem.rule, ignored, train, val))
+        result.append(Problem(roles, problem.rule, train, val))
     return result
 
 

@@ -43,21 +43,29 @@ class Quality:
 
 
 def generators(
-    recipe: Recipe, out: Path, names: Sequence[str] | None = None, progress: bool = True
+    recipe: Recipe,
+    out: Path,
+    names: Sequence[str] | None = None,
+    progress: bool = True,
+    own: Mapping[str, Recipe] | None = None,
 ) -> dict[str, list[Quality]]:
-    """The quality of the generator of several methods, all that have one if None; what is in `out` is not repeated."""
+    """The quality of the generator of several methods, all that have one if None; what is in `out` is not repeated.
+
+    `own` are the recipes of methods that have their own, by name.
+    """
     known = [name for name, method in methods.METHODS.items() if issubclass(method, GenerativeMethod | CaGNet)]
     problem = engine.open_problem(recipe.data)
     found = {}
     for name in known if names is None else [choose("method with a generator", name, known) for name in names]:
-        own = replace(recipe, method=replace(recipe.method, name=name))
+        base = (own or {}).get(name, recipe)
+        settings = replace(base, method=replace(base.method, name=name))
         file = out / "generators" / f"{name}.json"
         kept = read_json(file) if file.exists() else None
         if kept is None:
-            qualities = generator_quality(own, problem, progress=progress)
-            kept = {"recipe": own.to_dict(), "classes": [asdict(quality) for quality in qualities]}
+            qualities = generator_quality(settings, problem, progress=progress)
+            kept = {"recipe": settings.to_dict(), "classes": [asdict(quality) for quality in qualities]}
             write_json(file, kept)
-        if kept["recipe"] != own.to_dict():
+        if kept["recipe"] != settings.to_dict():
             raise BadUsage(f"{file} is of another recipe: give another --out, or remove it.")
         found[name] = [Quality(**row) for row in kept["classes"]]
     return found

@@ -81,12 +81,8 @@ def _ablation(recipe: Recipe) -> Iterator[Row]:
     """The losses added to cross entropy one by one, then the rules."""
     for published in protocols.published_tables()["ablation"]["rows"]:
         used = published["losses"]
-        changes = {
-            "r": recipe.method.r if "bar" in used else 1,
-            "sc_weight": recipe.method.sc_weight if "sc" in used else 0.0,
-        }
-        whole = used == ["bar", "sc"]
-        variant = Variant("joem", "joem") if whole else Variant(f"joem-{'-'.join(used)}", "joem", changes)
+        changes = ({} if "bar" in used else {"r": 1}) | ({} if "sc" in used else {"sc_weight": 0.0})
+        variant = Variant(f"joem-{'-'.join(used)}" if changes else "joem", "joem", changes)
         title = " + ".join(["L_ce", *(f"L_{name}" for name in used)]) + f", {published['rule'].upper()}"
         yield Row(title, variant, published["rule"], _as_published(published))
 

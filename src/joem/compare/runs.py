@@ -27,7 +27,7 @@ class Comparison:
 
     Attributes:
         table: one of `TABLES`.
-        recipe: what all rows share.
+        recipe: what all rows share, but for the methods that have a recipe of their own.
         problem: the data.
         rows: the rows that could be run.
         results: by the name of a row's variant.
@@ -92,6 +92,7 @@ def run(
     seeds: int = 3,
     folds: int = 1,
     progress: bool = True,
+    own: Mapping[str, Recipe] | None = None,
 ) -> Comparison:
     """Train and score what a table needs, and is not in `out` yet.
 
@@ -104,6 +105,7 @@ def run(
         folds: on how many folds of held-out seen classes sigma and gamma are chosen, once per method with the first
             seed; 0 takes the recipe's own.
         progress: show progress.
+        own: the recipes of methods that have their own, by name; data, words and encoder must be the same.
 
     Returns:
         the rows that could be run, and the failures of the others; where nothing could be run, that is raised.
@@ -111,14 +113,14 @@ def run(
     if seeds < 1:
         raise BadUsage(f"A comparison needs at least one seed, got {seeds}.")
     wanted = rows(table, recipe, names)
-    runs = _Runs(recipe, out, folds, progress)
+    runs = _Runs(recipe, own or {}, out, folds, progress)
     variants = {row.variant.name: row.variant for row in wanted}
     results: dict[str, tuple[Mapping[str, Any], ...]] = {}
     failures = []
     for name, variant in variants.items():
-        rules = (
-            RULES if table in {"methods", "names"} else tuple({row.rule for row in wanted if row.variant.name == name})
-        )
+        used = {row.rule for row in wanted if row.variant.name == name}
+        # Methods that do not calibrate have no sigma and gamma to choose: a training less.
+        rules = RULES if table in {"methods", "names"} and used != {"nn"} else tuple(used)
         try:
             results[name] = tuple(runs.result(variant, seed, rules) for seed in range(seeds))
         except Interrupted:
@@ -136,10 +138,24 @@ class _Runs:
     """The runs of a comparison: each is trained once, whatever happens in between."""
 
     base: Recipe
+    own: Mapping[str, Recipe]
     out: Path
     folds: int
     progress: bool
     _problems: dict[bool, Problem] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for method, recipe in self.own.items():
+            for section in ("data", "semantics", "model"):
+                if getattr(recipe, section) != getattr(self.base, section):
+                    raise BadUsage(
+                        f"The recipe of {method} has other settings of {section!r} than the one that all methods share:"
+                        " only 'method', 'train' and 'decision' may differ in a comparison."
+                    )
+
+    def recipe(self, variant: Variant, seed: int) -> Recipe:
+        """The recipe of one run."""
+        return variant.recipe(self.own.get(variant.method, self.base), seed)
 
     def problem(self, every_mask: bool) -> Problem:
         """The data, opened once; the supervised bound's training pictures may show every class."""
@@ -153,9 +169,8 @@ class _Runs:
     def result(self, variant: Variant, seed: int, rules: Sequence[str]) -> Mapping[str, Any]:
         """The result of one run, with everything that is missing done first."""
         every_mask = methods.get(variant.method).sees_every_mask
-        rules = ("nn",) if every_mask else rules
         folder = self.out / variant.name / f"seed-{seed}"
-        recipe, file = variant.recipe(self.base, seed), folder / "result.json"
+        recipe, file = self.recipe(variant, seed), folder / "result.json"
         result: dict[str, Any] = read_json(file) if file.exists() else {"rules": {}}
         if result.get("recipe", recipe.to_dict()) != recipe.to_dict():
             raise BadUsage(f"{folder} holds a run of another recipe: give another --out, or remove the folder.")
@@ -186,7 +201,7 @@ class _Runs:
         return {"recipe": recipe.to_dict(), "train_seconds": seconds, "unseen": list(problem.vocabulary.unseen)}
 
     def _decisions(self, variant: Variant, rules: Sequence[str]) -> list[DecisionSettings]:
-        settings = self.base.decision
+        settings = self.recipe(variant, 0).decision
         if self.folds and set(rules) - {"nn"}:
             sigma, gamma = self._choice(variant)
             settings = replace(settings, sigma=sigma, gamma=gamma)
@@ -197,8 +212,9 @@ class _Runs:
         file = self.out / variant.name / "choice.json"
         choice = read_json(file) if file.exists() else None
         if choice is None or choice.setdefault("used", self.folds) != self.folds:
-            recipe = variant.recipe(self.base, 0)
-            found = calibration.cross_validate(recipe, self.problem(False), used=self.folds, progress=self.progress)
+            found = calibration.cross_validate(
+                self.recipe(variant, 0), self.problem(False), used=self.folds, progress=self.progress
+            )
             choice = {"used": self.folds, **found.to_dict()}
             write_json(file, choice)
         return choice["sigma"], choice["gamma"]
@@ -206,9 +222,7 @@ class _Runs:
     def _evaluate(self, model: Model, problem: Problem, decisions: list[DecisionSettings]) -> dict[str, Any]:
         if not decisions:
             return {}
-        cached = model.recipe.train.cache is not None
-        store = engine.MapStore.open(model.recipe, model.method.visual) if cached else None
-        ranked = engine.rank_dataset(model, problem, problem.val, self.progress, store)
+        ranked = engine.rank_stored(model, problem, problem.val, self.progress)
         found = engine.evaluate(model, problem, decisions, ranked=ranked)
         return {evaluation.decision.rule: evaluation.to_dict() for evaluation in found}
 

@@ -17,8 +17,8 @@ Table = tuple[list[str], list[list[str]]]
 _CAPTIONS = {
     "scores": "Mean and deviation over the seeds, in percent. sigma and gamma {origin}; the rule is the one the "
     "method's authors use.",
-    "rules": "hIoU of every method by every rule. Rules compare distances; docs/methods.md says what distance is where "
-    "a method has a classifier.",
+    "rules": "hIoU by every rule, for the methods that calibrate; the others decide by NN. Rules compare distances; "
+    "docs/methods.md says what distance is where a method has a classifier.",
     "classes": "IoU of every class, the mean over the seeds. Classes with a star are unseen.",
 }
 
@@ -39,8 +39,19 @@ def scale(comparison: Comparison) -> str:
         f"{published} These runs: {recipe.model.architecture} with {recipe.model.backbone}, crops of "
         f"{recipe.data.crop} pixels, {recipe.train.epochs} epochs per stage of batches of {recipe.train.batch_size}, "
         f"on {len(comparison.problem.train)} training pictures before the unseen ones are left out, words from "
-        f"{recipe.semantics.vectors}. Compare orders, not values.{failed}"
+        f"{recipe.semantics.vectors}.{_other_lengths(comparison)} Compare orders, not values.{failed}"
     )
+
+
+def _other_lengths(comparison: Comparison) -> str:
+    """Which methods have stages of another length than the epochs that all share."""
+    found = {}
+    for row in comparison.rows:
+        lengths = comparison.results[row.variant.name][0]["recipe"]["method"]["stage_lengths"]
+        if lengths:
+            stages = ", ".join(f"{stage} {length:g}" for stage, length in lengths.items())
+            found[row.variant.method] = f"{row.title} ({stages})"
+    return f" Stages of another length, as a multiple of that: {'; '.join(found.values())}." if found else ""
 
 
 def _caption(name: str, comparison: Comparison) -> str:

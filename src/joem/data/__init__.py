@@ -13,7 +13,7 @@ from joem.data.sampler import EpochSampler
 from joem.data.samples import Dataset, Sample, collate
 from joem.data.scenes import Scenes
 from joem.data.transforms import Transform, evaluation, training
-from joem.data.views import Remembered, View, restrict, showing
+from joem.data.views import Remembered, View, relabel, restrict, showing
 from joem.data.voc import VOC
 
 __all__ = [
@@ -44,6 +44,7 @@ __all__ = [
     "open",
     "prepare",
     "read_image",
+    "relabel",
     "restrict",
     "scenes",
     "seen_only",

@@ -159,7 +159,8 @@ def _open(path: Path) -> Image.Image:
         with Image.open(path) as picture:
             return ImageOps.exif_transpose(picture)
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise JoemError(f"Cannot read {path}: {error}. Replace the file or leave it out.") from None
+        reason = str(error).rstrip(".")
+        raise JoemError(f"Cannot read {path}: {reason}. Replace the file or leave it out.") from None
 
 
 def _from_colours(pixels: NDArray[np.uint8], path: Path, colours: Mapping[Colour, int]) -> NDArray[np.int64]:

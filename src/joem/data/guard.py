@@ -20,7 +20,7 @@ def seen_only(dataset: Dataset, vocabulary: Vocabulary, rule: str) -> View:
         dataset: pictures labelled with all classes.
         vocabulary: the same classes, and which of them are unseen.
         rule: "exclude" drops every picture that holds an unseen pixel (ZS3 setting); "ignore" keeps all
-            pictures and turns unseen and background pixels to void (SPNet setting).
+            pictures and turns unseen pixels to void (SPNet setting, where `relabel` has done that to the background).
 
     >>> from joem.data import scenes
     >>> len(seen_only(scenes.Scenes(50), scenes.vocabulary(), "exclude")) < 50
@@ -30,15 +30,15 @@ def seen_only(dataset: Dataset, vocabulary: Vocabulary, rule: str) -> View:
     if dataset.names != vocabulary.names:
         raise BadUsage(
             f"The dataset has the classes {', '.join(dataset.names)}, the vocabulary has "
-            f"{', '.join(vocabulary.names)}: both must list the same names in the same order."
+            f"{', '.join(vocabulary.names)}: both must list the same names in the same order. joem.data.relabel leaves "
+            "classes out."
         )
-    background = [] if vocabulary.background is None else [vocabulary.index(vocabulary.background)]
     unseen = list(vocabulary.unseen_indices)
     pixels = class_pixels(dataset)
     keep = torch.ones(len(dataset), dtype=torch.bool)
     if rule == "exclude":
         keep = (pixels[:, unseen] == 0).all(dim=1)
-    foreground = [index for index in vocabulary.seen_indices if index not in background]
+    foreground = [index for index in vocabulary.seen_indices if vocabulary.names[index] != vocabulary.background]
     if not pixels[keep][:, foreground].any():
         raise JoemError(
             f"No seen class left after rule {rule!r}: {int(keep.sum())} of {len(dataset)} pictures stay, "
@@ -47,7 +47,7 @@ def seen_only(dataset: Dataset, vocabulary: Vocabulary, rule: str) -> View:
             "Hold out fewer classes, add pictures without the unseen ones, or check that the masks hold the "
             f"labels 0 to {len(vocabulary) - 1}, for {VOID} is void."
         )
-    hidden = {*unseen, *background} if rule == "ignore" else set()
+    hidden = set(unseen) if rule == "ignore" else set()
     labels = {label: VOID if label in hidden else label for label in range(VOID)}  # wrong labels stay, for the guard
     return View(dataset, keep.nonzero().flatten().tolist(), labels=labels)
 

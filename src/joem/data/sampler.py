@@ -12,8 +12,8 @@ from joem.errors import BadUsage
 class EpochSampler:
     """Batches of (epoch, index) for `TrainingSet`, shuffled by (seed, epoch): a DataLoader's `batch_sampler`.
 
-    Batch b of an epoch is the same for any number of processes: each takes a contiguous part of it. `epoch`
-    and `start_batch` may be set between epochs; loader workers need no state.
+    Batch b of an epoch is the same for any number of processes: each takes a contiguous part of it. A last batch that
+    is not full is left out, unless it is the only one.
 
     Args:
         length: number of pictures.
@@ -23,7 +23,6 @@ class EpochSampler:
         start_batch: where to begin, for resuming in the middle.
         rank: which process this is.
         world: how many processes there are.
-        drop_last: leave out a last batch that is not full, unless it is the only one.
 
     >>> sampler = EpochSampler(5, 2, seed=0, epoch=1)
     >>> len(sampler), [len(batch) for batch in sampler]
@@ -37,16 +36,14 @@ class EpochSampler:
     start_batch: int = 0
     rank: int = 0
     world: int = 1
-    drop_last: bool = True
 
     def __post_init__(self) -> None:
         if self.length < 1 or self.batch_size < 1 or not 0 <= self.rank < self.world:
             raise BadUsage(f"Batches need length >= 1, batch_size >= 1 and 0 <= rank < world, got {self}.")
-        rest = self.length % self.batch_size
-        smallest = rest if rest and (self.length < self.batch_size or not self.drop_last) else self.batch_size
-        if smallest < self.world:
+        size = min(self.length, self.batch_size)
+        if size < self.world:
             raise BadUsage(
-                f"A batch of {smallest} pictures cannot be shared by {self.world} processes: "
+                f"A batch of {size} pictures cannot be shared by {self.world} processes: "
                 "raise train.batch_size, add pictures or use fewer devices."
             )
 
@@ -62,5 +59,4 @@ class EpochSampler:
 
     @property
     def _batches(self) -> int:
-        full, rest = divmod(self.length, self.batch_size)
-        return full + (rest > 0 and (full == 0 or not self.drop_last))
+        return max(1, self.length // self.batch_size)

@@ -24,9 +24,8 @@ def training(
     std: Statistics,
     scale: tuple[float, float] = (0.5, 1.5),
     flip: bool = True,
-    colour_jitter: float = 0.0,
 ) -> Transform:
-    """Random scale, colour, crop and mirroring, then normalisation, drawn from torch's global generator.
+    """Random scale, crop and mirroring, then normalisation, drawn from torch's global generator.
 
     Args:
         crop: side of the square that comes out; smaller pictures are padded, the image with the mean colour
@@ -35,7 +34,6 @@ def training(
         std: per-channel deviation to divide by, on the 0..255 scale.
         scale: range of the random scale factor.
         flip: whether to mirror every other picture.
-        colour_jitter: how far brightness, contrast and saturation may go from 1.
 
     >>> transform = training(32, mean=(127, 127, 127), std=(128, 128, 128))
     >>> image, labels = transform(torch.zeros(3, 20, 50, dtype=torch.uint8), torch.zeros(20, 50).long())
@@ -48,7 +46,6 @@ def training(
     fill = {tv_tensors.Image: list(mean), tv_tensors.Mask: VOID}
     steps = [
         _RandomScale(low, high),
-        v2.ColorJitter(colour_jitter, colour_jitter, colour_jitter),
         v2.ToDtype(torch.float32),
         v2.RandomCrop(crop, pad_if_needed=True, fill=fill),
         v2.RandomHorizontalFlip(0.5 if flip else 0.0),

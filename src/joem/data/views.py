@@ -109,6 +109,20 @@ def restrict(dataset: Dataset, names: Iterable[str]) -> View:
     return View(dataset, clean.nonzero().flatten().tolist(), kept, new)
 
 
+def relabel(dataset: Dataset, names: Iterable[str]) -> Dataset:
+    """All pictures, labelled by the order of the given classes; pixels of other classes become void.
+
+    >>> from joem.data.scenes import Scenes
+    >>> relabel(Scenes(1, classes=["red circle"]), ["red circle"]).labels(0).unique()
+    tensor([  0, 255])
+    """
+    kept = tuple(names)
+    if kept == dataset.names:
+        return dataset
+    new = {label: kept.index(name) if name in kept else VOID for label, name in enumerate(dataset.names)}
+    return View(dataset, range(len(dataset)), kept, new)
+
+
 def showing(dataset: Dataset, names: Iterable[str]) -> View:
     """The pictures that show at least one of the given classes.
 

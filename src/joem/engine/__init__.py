@@ -1,6 +1,6 @@
 """The loop on Lightning Fabric, checkpoints, resume and evaluation."""
 
-from joem.engine.evaluation import Evaluation, evaluate, rank_dataset
+from joem.engine.evaluation import Evaluation, evaluate, rank_dataset, rank_stored
 from joem.engine.hypercolumns import MapStore
 from joem.engine.memory import reuse_freed_memory
 from joem.engine.model import Model
@@ -17,6 +17,7 @@ __all__ = [
     "evaluate",
     "open_problem",
     "rank_dataset",
+    "rank_stored",
     "reuse_freed_memory",
     "train",
 ]

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.amp import GradScaler
 from torch.optim import Optimizer
 
 from joem.engine.files import atomic_folder, read_json, read_tensors, write_json, write_tensors
@@ -29,10 +30,17 @@ class Checkpoints:
         found = sorted(self.folder.glob("step-*"))
         return found[-1] if found else None
 
-    def save(self, step: int, model: Model, optimisers: dict[str, Optimizer], random_state: Tensor) -> Path:
+    def save(
+        self,
+        step: int,
+        model: Model,
+        optimisers: dict[str, Optimizer],
+        random_states: dict[str, Tensor],
+        scaler: GradScaler | None = None,
+    ) -> Path:
         """Write a checkpoint whole or not at all, and drop all but the last two.
 
-        `random_state` holds torch's random numbers of every process, one row each.
+        `random_states` holds the states of the random numbers of every process, one row each.
         """
         path = self.folder / f"step-{step:08d}"
         if path.exists():
@@ -40,8 +48,11 @@ class Checkpoints:
         tensors, groups = _flatten(optimisers)
         with atomic_folder(path) as draft:
             model.write(draft)
-            write_tensors(draft / _OPTIMISERS, {**tensors, "random_state": random_state})
-            write_json(draft / _STATE, {"step": step, "stage": model.method.stage, "groups": groups})
+            write_tensors(draft / _OPTIMISERS, {**tensors, **random_states})
+            scale = None if scaler is None else scaler.state_dict()
+            write_json(
+                draft / _STATE, {"step": step, "stage": model.method.stage, "groups": groups, "gradient_scale": scale}
+            )
         for old in sorted(self.folder.glob("step-*"))[:-_KEEP]:
             shutil.rmtree(old, ignore_errors=True)
         return path
@@ -50,20 +61,24 @@ class Checkpoints:
         """The stage of training that a checkpoint was written in."""
         return str(read_json(path / _STATE)["stage"])
 
-    def restore(self, path: Path, model: Model, optimisers: dict[str, Optimizer]) -> tuple[int, Tensor]:
-        """Put a checkpoint's weights and optimiser states in place; returns its step and random states."""
+    def restore(
+        self, path: Path, model: Model, optimisers: dict[str, Optimizer], scaler: GradScaler | None = None
+    ) -> tuple[int, dict[str, Tensor]]:
+        """Put a checkpoint's weights and the states of the optimisers in place; returns its step and random states."""
         state = read_json(path / _STATE)
         weights = read_tensors(path / _WEIGHTS)
         weights.pop(VECTORS)
         load_weights(model.method, weights, path)
         _check_same_run(read_json(path / DESCRIPTION), model.description(), path)
         tensors = read_tensors(path / _OPTIMISERS)
-        random_state = tensors.pop("random_state")
+        random_states = {key: tensors.pop(key) for key in [*tensors] if "/" not in key}  # optimisers' have a path
         for name, optimiser in optimisers.items():
             if name not in state["groups"]:
                 raise JoemError(f"The checkpoint {path} has no optimiser {name!r}: start a new run with another --out.")
             optimiser.load_state_dict(_unflatten(name, tensors, state["groups"][name]))
-        return int(state["step"]), random_state
+        if scaler is not None and state.get("gradient_scale"):  # none is stored of a run in another precision
+            scaler.load_state_dict(state["gradient_scale"])
+        return int(state["step"]), random_states
 
 
 def _check_same_run(stored: dict[str, Any], current: dict[str, Any], path: Path) -> None:

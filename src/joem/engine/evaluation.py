@@ -88,11 +88,10 @@ def evaluate(
         for matrix, wish in zip(counts, decisions, strict=True):
             matrix.add_(scores.confusion(truth, decide(ranking, wish), count))
     seconds = time.monotonic() - started
-    unseen, ignored = problem.vocabulary.unseen_indices, problem.ignored
     return [
         Evaluation(
             wish,
-            scores.scores(matrix, unseen, ignored),
+            scores.scores(matrix, problem.vocabulary.unseen_indices),
             matrix,
             problem.vocabulary,
             len(problem.val),
@@ -113,8 +112,7 @@ def rank_dataset(
 ) -> Iterator[tuple[Ranking, Tensor]]:
     """Rank the classes of every pixel, picture by picture at its own size; gives (ranking, truth) pairs.
 
-    Classes that do not count in the scores (the background in the SPNet setting) are no candidates either. With a
-    `store` of backbone maps, pictures that are in it are not encoded again.
+    With a `store` of backbone maps, pictures that are in it are not encoded again.
     """
     from rich.console import Console
     from rich.progress import track
@@ -125,9 +123,7 @@ def rank_dataset(
     method = model.method.eval()
     device = next(method.parameters()).device
     transform = data.evaluation(mean=method.visual.mean, std=method.visual.std)
-    candidates = [label for label in range(len(vocabulary)) if label not in problem.ignored]
-    prototypes = model.prototypes(tuple(vocabulary.names[label] for label in candidates))
-    unseen = [position for position, label in enumerate(candidates) if label in vocabulary.unseen_indices]
+    prototypes = model.prototypes(vocabulary.names)
     console = Console(stderr=True)
     hidden = not (progress and console.is_terminal)
     for index in track(range(len(pictures)), "evaluating", console=console, disable=hidden, transient=True):
@@ -139,12 +135,14 @@ def rank_dataset(
         else:
             truth = pictures.labels(index)
             inputs = [each.to(device) for each in store.maps(pictures, index)]
-        ranking = decision.rank(method.features(inputs), prototypes, unseen, size=truth.shape)
-        yield _relabel(ranking, candidates), truth[None]
+        ranking = decision.rank(method.features(inputs), prototypes, vocabulary.unseen_indices, size=truth.shape)
+        yield Ranking(*(field.cpu() for field in ranking)), truth[None]
 
 
-def _relabel(ranking: Ranking, labels: list[int]) -> Ranking:
-    """A ranking of the candidates in terms of their labels, on the CPU."""
-    seen, near, second, unseen, unseen_near = (field.cpu() for field in ranking)
-    table = torch.tensor([*labels, -1])  # no such class is -1, which reads the last entry
-    return Ranking(table[seen], near, second, table[unseen], unseen_near)
+def rank_stored(
+    model: Model, problem: Problem, pictures: Dataset, progress: bool = True
+) -> Iterator[tuple[Ranking, Tensor]]:
+    """`rank_dataset` with the store of backbone maps that the model was trained on, if it was."""
+    cached = model.recipe.train.cache is not None
+    store = MapStore.open(model.recipe, model.method.visual) if cached else None
+    return rank_dataset(model, problem, pictures, progress, store)

@@ -1,5 +1,6 @@
 """What a recipe asks to be learnt: which pictures, which classes, who is unseen."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from joem import data, protocols
@@ -14,60 +15,64 @@ class Problem:
     """Pictures to train and to evaluate on, with the roles of their classes.
 
     Attributes:
-        vocabulary: the classes; labels of both datasets are its indices.
+        vocabulary: the classes; labels of both datasets are its indices. Under the rule "ignore" the background is
+            no class: its pixels are void in both.
         rule: what happens to unseen masks in training, "exclude" or "ignore".
-        ignored: labels that do not count in scores (the background in the SPNet setting).
         train: the training pictures before the rule.
         val: the evaluation pictures.
     """
 
     vocabulary: Vocabulary
     rule: str
-    ignored: tuple[int, ...]
     train: Dataset
     val: Dataset
 
 
-def open_problem(settings: DataSettings, every_mask: bool = False) -> Problem:
+def open_problem(
+    settings: DataSettings, every_mask: bool = False, needed: Collection[str] = ("train", "val")
+) -> Problem:
     """Open the data of a recipe and settle which classes are unseen.
 
-    `every_mask` lets generated training pictures show the unseen classes too, for the supervised upper bound; the
-    pictures of other datasets show them anyway.
+    Args:
+        settings: which data.
+        every_mask: let generated training pictures show the unseen classes too, for the supervised upper bound; the
+            pictures of other datasets show them anyway.
+        needed: which pictures will be used, "train", "val" or both; the others are not looked for on the disk, and
+            the problem has none of them.
     """
+    unseen = _unseen(settings)
+    opened = {part: _open(settings, part, () if every_mask else unseen) for part in needed}
+    first = next(iter(opened.values()))
+    vocabulary, rule = _roles(settings, first, unseen)
+    found = {part: data.relabel(pictures, vocabulary.names) for part, pictures in opened.items()}
+    none = data.View(first, (), vocabulary.names)
+    return Problem(vocabulary, rule, found.get("train", none), found.get("val", none))
+
+
+def _unseen(settings: DataSettings) -> tuple[str, ...]:
+    """The unseen classes, where no protocol says it; generated pictures have some of their own."""
+    return tuple(settings.unseen) or (data.scenes.vocabulary().unseen if settings.kind == "scenes" else ())
+
+
+def _open(settings: DataSettings, part: str, unseen: tuple[str, ...]) -> Dataset:
+    """Pictures of a split; generated training pictures show no unseen class, as if nobody had met one yet."""
     if settings.kind == "scenes":
-        return _scenes(settings, every_mask)
-    train = data.open(settings.kind, settings.root, settings.train_split)
-    val = data.open(settings.kind, settings.root, settings.val_split)
+        count = {"train": settings.train_count, "val": settings.val_count}[part]
+        return data.open("scenes", None, part, count=count, size=settings.size, seed=settings.seed, unseen=unseen)
+    train_split, val_split = settings.splits()
+    return data.open(settings.kind, settings.root, train_split if part == "train" else val_split)
+
+
+def _roles(settings: DataSettings, pictures: Dataset, unseen: tuple[str, ...]) -> tuple[Vocabulary, str]:
+    """The classes, who is unseen, and the rule of training."""
     if settings.protocol is None:
-        vocabulary = Vocabulary(train.names, tuple(settings.unseen), settings.background or train.background)
-        return Problem(vocabulary, settings.rule, (), train, val)
+        own = Vocabulary(pictures.names, unseen, settings.background or pictures.background)
+        return own.without_background() if settings.rule == "ignore" else own, settings.rule
     protocol = protocols.get(settings.protocol)
-    vocabulary = protocol.vocabulary
-    if vocabulary.names != train.names:
+    known = Vocabulary(pictures.names, background=pictures.background)
+    if protocol.vocabulary.names not in {known.names, known.without_background().names}:
         raise BadUsage(
-            f"Protocol {settings.protocol!r} is about {protocol.dataset!r} with {len(vocabulary)} classes, but "
-            f"{settings.kind!r} has {len(train.names)} others: choose a protocol for these data, or give --data.unseen."
+            f"Protocol {settings.protocol!r} is about {protocol.dataset!r} with {len(protocol.vocabulary)} classes, "
+            f"but {settings.kind!r} has {len(known)} others: choose a protocol for these data, or give --data.unseen."
         )
-    hidden = () if protocol.score_background or vocabulary.background is None else (vocabulary.background,)
-    return Problem(vocabulary, protocol.rule, tuple(map(vocabulary.index, hidden)), train, val)
-
-
-def _scenes(settings: DataSettings, every_mask: bool) -> Problem:
-    """Training pictures show seen classes only, as in a world where nobody met the others yet."""
-    vocabulary = data.scenes.vocabulary()
-    if settings.unseen:
-        vocabulary = vocabulary.with_unseen(settings.unseen)
-    counts = {"train": settings.train_count, "val": settings.val_count}
-    train, val = (
-        data.open(
-            "scenes",
-            None,
-            split,
-            count=count,
-            size=settings.size,
-            seed=settings.seed,
-            unseen=() if every_mask else vocabulary.unseen,
-        )
-        for split, count in counts.items()
-    )
-    return Problem(vocabulary, "exclude", (), train, val)
+    return protocol.vocabulary, protocol.rule

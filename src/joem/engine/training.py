@@ -27,6 +27,7 @@ from joem.engine.hypercolumns import HypercolumnSet, MapStore
 from joem.engine.memory import reuse_freed_memory
 from joem.engine.model import Model
 from joem.engine.problem import Problem, open_problem
+from joem.engine.processes import together, who
 from joem.errors import BadUsage, JoemError, choose
 from joem.recipe import OptimiserSettings, Recipe, TrainSettings
 from joem.vocabulary import Vocabulary
@@ -62,12 +63,14 @@ def train(
     fabric.launch()
     if fabric.device.type == "cpu":
         reuse_freed_memory()
-    problem = problem or open_problem(recipe.data, methods.get(recipe.method.name).sees_every_mask)
-    run = _Run(recipe, problem, fabric, Path(out) if out is not None else None)
-    if resume:
-        run.resume()
-    elif run.checkpoints and run.checkpoints.newest():
-        raise BadUsage(f"{out} already holds a run: add --resume to go on with it, or choose another --out.")
+    with together(fabric):
+        every_mask = methods.get(recipe.method.name).sees_every_mask
+        problem = problem or open_problem(recipe.data, every_mask, needed=("train",))
+        run = _Run(recipe, problem, fabric, Path(out) if out is not None else None)
+        if resume:
+            run.resume()
+        elif run.checkpoints and run.checkpoints.newest():
+            raise BadUsage(f"{out} already holds a run: add --resume to go on with it, or choose another --out.")
     run.fit(progress and fabric.is_global_zero)
     return run.finish()
 
@@ -136,6 +139,8 @@ class _Run:
             self.model.method.to(memory_format=torch.channels_last)
         if self.fabric.world_size > 1 and self.fabric.device.type == "cuda":
             torch.nn.SyncBatchNorm.convert_sync_batchnorm(self.model.method)  # type: ignore[no-untyped-call]
+        # Of 16-mixed. Fabric would update it after each optimiser, so that the second one divides by another scale.
+        self.scaler = getattr(self.fabric.strategy.precision, "scaler", None)
         self.begin(0)
         # Processes share the weights but must not share the random numbers of dropout.
         torch.manual_seed(settings.seed + self.fabric.global_rank)
@@ -155,8 +160,8 @@ class _Run:
                 places=max(1, recipe.data.crop // recipe.model.stride),
                 seed=recipe.train.seed,
             )
-            store.fill(pixels.samples, self.fabric.global_rank, self.fabric.world_size, self.fabric.is_global_zero)
-            self.fabric.barrier()
+            with together(self.fabric):
+                store.fill(pixels.samples, self.fabric.global_rank, self.fabric.world_size, self.fabric.is_global_zero)
             return pixels
         transform = data.training(
             recipe.data.crop,
@@ -220,25 +225,34 @@ class _Run:
         while True:
             epoch, start = divmod(self.step, self.steps_per_epoch)
             loader: DataLoader[Any] = DataLoader(
-                self.pictures,  # type: ignore[arg-type]
+                _ErrorsAsSamples(self.pictures),  # type: ignore[arg-type]
                 batch_sampler=self._sampler(epoch, start),
-                collate_fn=data.collate,
+                collate_fn=_collate,
                 num_workers=self.recipe.data.workers,
                 generator=torch.Generator(),  # or every loader would draw from dropout's random numbers
                 pin_memory=self.fabric.device.type == "cuda",
             )
-            yield from loader
+            for batch in loader:
+                if isinstance(batch, JoemError):
+                    raise batch
+                yield batch
 
     def fit(self, progress: bool) -> None:
-        """Train until the last step, an interruption or a loss that is no number."""
+        """Train until the last step, an interruption or an error, each of which stops all processes."""
         settings = self.recipe.train
         batches = self.batches()
-        log = _MetricsLog(self)
+        with together(self.fabric):
+            log = _MetricsLog(self)
         with _interruptible(self), _progress(self, progress) as show:
             while self.step < self.steps:
                 while self.step == self.ends[self.stage]:
                     self.begin(self.stage + 1)
-                terms = self.train_step(*next(batches))
+                if who(self.fabric, self.stop):
+                    raise Interrupted(self._interruption())
+                with together(self.fabric):
+                    images, labels = next(batches)
+                    data.guard(labels, self.masks)
+                terms = self.train_step(images, labels)
                 self.step += 1
                 if self.step % settings.log_every == 0 or self.step == self.steps:
                     values = {name: float(value) for name, value in terms.items()}
@@ -246,17 +260,14 @@ class _Run:
                     show(values)
                 if settings.save_every and self.step % settings.save_every == 0:
                     self.save()
-                if self.stop:
-                    raise Interrupted(self._interruption())
 
     def train_step(self, images: Tensor, labels: Tensor) -> dict[str, Tensor]:
         """One optimiser step on this process's share of a batch.
 
-        Parts and processes are weighted by their labelled pixels, so the gradient is that of the whole batch
-        however it is divided.
+        Parts and processes are weighted by their labelled pixels, so the gradient, and the terms that are returned,
+        are those of the whole batch however it is divided.
         """
         settings = self.recipe.train
-        data.guard(labels, self.masks)
         start = self.ends[self.stage - 1] if self.stage else 0
         rates(self.optimisers, settings, self.step - start, self.ends[self.stage] - start)
         weight_sum = torch.zeros((), device=self.fabric.device)
@@ -268,34 +279,39 @@ class _Run:
             part, truth = self._to_device(part), self.fabric.to_device(truth)  # noqa: PLW2901
             with self.fabric.no_backward_sync(self.module, enabled=number < len(parts) - 1):
                 terms, weight = self.module(part, truth)
-                total = torch.stack(list(terms.values())).sum()
-                self._check_finite(total, terms)
-                self.fabric.backward(total * weight)
+                self.fabric.backward(torch.stack(list(terms.values())).sum() * weight)
             weight_sum = weight_sum + weight
             for name, value in terms.items():
                 sums[name] = sums.get(name, torch.zeros_like(weight)) + value.detach() * weight
-        weight_sum = self.fabric.all_reduce(weight_sum, reduce_op="mean")
-        self._apply(weight_sum)
-        return {name: value / weight_sum.clamp(min=1e-12) for name, value in sums.items()}
-
-    def _apply(self, weight_sum: Tensor) -> None:
-        """Divide the summed gradients by the summed weights and let both optimisers step."""
+        weight_sum, *values = self.fabric.all_reduce(torch.stack([weight_sum, *sums.values()]), reduce_op="mean")
         scale = 1.0 / weight_sum.clamp(min=1e-12)
+        means = {name: value * scale for name, value in zip(sums, values, strict=True)}
+        self._check_finite(means)
+        self._apply(scale)
+        return means
+
+    def _apply(self, scale: Tensor) -> None:
+        """Multiply the summed gradients by one over the summed weights and let all optimisers step."""
         for parameter in self.model.method.parameters():
             if parameter.grad is not None:
                 parameter.grad.mul_(scale)
-        for optimiser in self.wrapped:
+        for plain, wrapped in zip(self.optimisers.values(), self.wrapped, strict=True):
             if self.recipe.train.clip > 0:
-                self.fabric.clip_gradients(self.module, optimiser, max_norm=self.recipe.train.clip)
-            optimiser.step()
-            optimiser.zero_grad(set_to_none=True)
+                self.fabric.clip_gradients(self.module, wrapped, max_norm=self.recipe.train.clip)
+            if self.scaler is None:
+                wrapped.step()
+            else:
+                self.scaler.step(plain)
+            wrapped.zero_grad(set_to_none=True)
+        if self.scaler is not None:
+            self.scaler.update()
 
     def _to_device(self, images: Tensor) -> Tensor:
         images = self.fabric.to_device(images)
         return images.to(memory_format=torch.channels_last) if self.recipe.train.channels_last else images
 
-    def _check_finite(self, total: Tensor, terms: dict[str, Tensor]) -> None:
-        if torch.isfinite(total):
+    def _check_finite(self, terms: dict[str, Tensor]) -> None:
+        if torch.isfinite(torch.stack(list(terms.values()))).all():
             return
         newest = self.checkpoints.newest() if self.checkpoints else None
         kept = f"the last good checkpoint is {newest}" if newest else "there is no checkpoint yet"
@@ -309,13 +325,16 @@ class _Run:
         """Write a checkpoint, on the first process."""
         if self.checkpoints is None:
             return
-        states = self.fabric.all_gather(torch.get_rng_state()).reshape(self.fabric.world_size, -1)
-        if self.fabric.is_global_zero:
-            for name, value in self.model.method.state_dict().items():
-                if value.is_floating_point() and not torch.isfinite(value).all():
-                    raise JoemError(f"The weights {name} are not numbers at step {self.step}: nothing was saved.")
-            self.checkpoints.save(self.step, self.model, self.optimisers, states)
-        self.fabric.barrier()
+        states = {
+            name: self.fabric.all_gather(state).reshape(self.fabric.world_size, -1)
+            for name, state in random_states(self.fabric.device).items()
+        }
+        with together(self.fabric):
+            if self.fabric.is_global_zero:
+                for name, value in self.model.method.state_dict().items():
+                    if value.is_floating_point() and not torch.isfinite(value).all():
+                        raise JoemError(f"The weights {name} are not numbers at step {self.step}: nothing was saved.")
+                self.checkpoints.save(self.step, self.model, self.optimisers, states, self.scaler)
 
     def resume(self) -> None:
         """Go on from the newest checkpoint."""
@@ -323,11 +342,12 @@ class _Run:
         if self.checkpoints is None or newest is None:
             raise BadUsage(f"There is no checkpoint to resume in {self.out}: start without --resume.")
         self.begin(self.stages.index(self.checkpoints.stage(newest)))
-        self.step, states = self.checkpoints.restore(newest, self.model, self.optimisers)
+        self.step, states = self.checkpoints.restore(newest, self.model, self.optimisers, self.scaler)
         if self.out is not None and self.fabric.is_global_zero:
             shutil.rmtree(self.out / "model", ignore_errors=True)  # it would be older than the checkpoints to come
-        if len(states) == self.fabric.world_size:
-            torch.set_rng_state(states[self.fabric.global_rank].cpu())
+        rank = self.fabric.global_rank
+        own = {name: rows[rank] for name, rows in states.items() if len(rows) == self.fabric.world_size}
+        set_random_states(own, self.fabric.device)
 
     def _interruption(self) -> str:
         self.save()
@@ -347,6 +367,40 @@ class _Run:
                 self.model.save(self.out / "model")
             self.fabric.barrier()
         return self.model
+
+
+@dataclass(frozen=True)
+class _ErrorsAsSamples:
+    """Pictures whose errors are handed over like samples: torch would put a traceback around those of its workers."""
+
+    pictures: data.TrainingSet | HypercolumnSet
+
+    def __getitem__(self, key: tuple[int, int]) -> Batch | JoemError:
+        try:
+            return self.pictures[key]
+        except JoemError as error:
+            return error
+
+
+def _collate(samples: list[Batch | JoemError]) -> Batch | JoemError:
+    errors = [sample for sample in samples if isinstance(sample, JoemError)]
+    return errors[0] if errors else data.collate([sample for sample in samples if not isinstance(sample, JoemError)])
+
+
+def random_states(device: torch.device) -> dict[str, Tensor]:
+    """The states of the random numbers that a process draws from, by the name that checkpoints give them."""
+    states = {"random_state": torch.get_rng_state()}
+    if device.type == "cuda":
+        states["cuda_random_state"] = torch.cuda.get_rng_state(device)
+    return states
+
+
+def set_random_states(states: dict[str, Tensor], device: torch.device) -> None:
+    """Go on with the random numbers that `random_states` was asked about; those of absent devices do not matter."""
+    if "random_state" in states:
+        torch.set_rng_state(states["random_state"].cpu())
+    if "cuda_random_state" in states and device.type == "cuda":
+        torch.cuda.set_rng_state(states["cuda_random_state"].cpu(), device)
 
 
 def _fabric(settings: TrainSettings) -> Any:

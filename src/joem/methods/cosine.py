@@ -5,6 +5,7 @@ applied at every pixel, knows a thousand names without a mask: the student's sim
 names follow it.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -27,6 +28,10 @@ class CosineJoEm(Method):
     L_cos is the cross-entropy of softmax(scale * cos(v, mu_c)) over the seen classes. L_names is the cross-entropy
     between the softmax of the teacher's logits and softmax(scale * cos(v, mu_n)) over ImageNet's names n, of which
     `names: strict` leaves out every kind of an unseen class. Both are means over the labelled pixels.
+
+    With `model.members` M, v and mu consist of M parts that learn apart from different starts, and are used together:
+    each part has the length 1/sqrt(M), so that cos(v, mu) is the mean of the members' cosines. Words that no mask
+    ever tied down land in different places in each, and the mean is better than any.
     """
 
     title: ClassVar[str] = "JoEm on cosines"
@@ -38,6 +43,7 @@ class CosineJoEm(Method):
         super().__init__(model, settings, vocabulary, vectors)
         self.semantic = semantic_encoder(model.semantic, vectors.shape[1], model.channels)
         self.teacher: nn.Module | None = None
+        self._members = model.members
 
     def learn_names(self, semantics: Semantics) -> None:
         """Take the word vectors of ImageNet's names and the classifier that teaches them."""
@@ -61,29 +67,43 @@ class CosineJoEm(Method):
         if inputs.shape[1] == 3 and self.teacher is not None:
             inputs = HypercolumnHead.gather(self.visual.maps(inputs))
         features = self.features(inputs)
-        prototypes = self._place(self.vectors)
-        logits = settings.scale * F.conv2d(features, prototypes[:, :, None, None])
-        terms = {"ce": losses.seen_cross_entropy(logits, labels, seen)}
+        logits = settings.scale * self._cosines(features, self._place(self.vectors))
+        terms = {"ce": losses.seen_cross_entropy(logits, labels.repeat_interleave(self._members, dim=0), seen)}
         if self.teacher is not None:
             with torch.no_grad():
-                taught = self.teacher(inputs[:, self._last]).softmax(dim=1)
-            names = settings.scale * F.conv2d(features, self._place(self.name_vectors)[:, :, None, None])
-            agreement = (taught * names.log_softmax(dim=1)).sum(dim=1)
+                taught = self.teacher(inputs[:, self._last]).softmax(dim=1).repeat_interleave(self._members, dim=0)
+            names = settings.scale * self._cosines(features, self._place(self.name_vectors))
+            agreement = (taught * names.log_softmax(dim=1)).sum(dim=1).reshape(-1, self._members, *features.shape[-2:])
             labelled = losses.resized(labels, features.shape[-2:]) != VOID
-            terms["names"] = -settings.names_weight * agreement[labelled].sum() / labelled.sum().clamp(min=1)
+            terms["names"] = (
+                -settings.names_weight * agreement.mean(dim=1)[labelled].sum() / labelled.sum().clamp(min=1)
+            )
         weight = losses.labelled_fraction(labels, features.shape[-2:]) * len(labels)
         return Objective(terms, weight)
 
     def features(self, inputs: Inputs) -> Tensor:
         """Visual features (B,C,H,W) of unit length."""
-        return F.normalize(super().features(inputs), dim=1)
+        return self._unit(super().features(inputs))
 
     def prototypes(self, vectors: Tensor, names: Sequence[str]) -> Tensor:
-        """Prototypes (K,C) of unit length."""
-        return self._place(vectors)
+        """Prototypes (K,C) of unit length, but for the background's, which may be longer."""
+        lengths = [self.settings.background_length if name == self.vocabulary.background else 1.0 for name in names]
+        return self._place(vectors) * vectors.new_tensor(lengths).unsqueeze(1)
 
     def _place(self, vectors: Tensor) -> Tensor:
-        return F.normalize(self.semantic(vectors), dim=1)
+        return self._unit(self.semantic(vectors))
+
+    def _unit(self, tensor: Tensor) -> Tensor:
+        """Unit length along dimension 1, to which every member contributes the same."""
+        parts = tensor.reshape(len(tensor), self._members, -1, *tensor.shape[2:])
+        return F.normalize(parts, dim=2).flatten(1, 2) / math.sqrt(self._members)
+
+    def _cosines(self, features: Tensor, prototypes: Tensor) -> Tensor:
+        """Each member's own cosines, (B * M,K,H,W)."""
+        members, count = self._members, len(prototypes)
+        kernels = prototypes.reshape(count, members, -1).transpose(0, 1).flatten(0, 1)
+        products = F.conv2d(features, kernels[:, :, None, None], groups=members)
+        return members * products.reshape(-1, count, *features.shape[-2:])
 
     def parameter_groups(self, head_multiplier: float) -> dict[str, list[dict[str, Any]]]:
         """The backbone at the base rate, the head faster, the semantic encoder apart."""

@@ -17,6 +17,7 @@ class JoEm(Method):
 
     title: ClassVar[str] = "JoEm"
     rule: ClassVar[str] = "ac"
+    has_lambda: ClassVar[bool] = True
 
     def __init__(self, model: ModelSettings, settings: MethodSettings, vocabulary: Vocabulary, vectors: Tensor) -> None:
         super().__init__(model, settings, vocabulary, vectors)

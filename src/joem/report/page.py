@@ -36,16 +36,16 @@ tr.best td { font-weight: 650; background: var(--soft); }
 .bars { width: 12rem; text-align: left; }
 figure { margin: 1rem 0; } figure img { max-width: 100%; height: auto; border-radius: .4rem; background: #fff; }
 .plots { display: grid; gap: 1rem; align-items: start; }
-.plots svg { width: 100%; max-width: 44rem; height: auto; }
+.plots svg { width: 100%; max-width: var(--widest); height: auto; }
 svg text { font-family: system-ui, sans-serif; }
 figcaption { font-size: .9rem; opacity: .8; }
 .numbers { display: flex; flex-wrap: wrap; gap: .8rem; margin: 1rem 0; }
-.numbers div { background: var(--soft); border-radius: .6rem; padding: .7rem 1.1rem; min-width: 8rem; }
+.numbers div { background: var(--soft); border-radius: .6rem; padding: .7rem 1.1rem; min-width: 9rem; }
 .numbers b { display: block; font-size: 1.6rem; line-height: 1.2; color: var(--accent); }
 pre { background: var(--soft); padding: .8rem; border-radius: .4rem; overflow-x: auto; font-size: .85rem; }
 details summary { cursor: pointer; color: var(--accent); }
-@media (max-width: 40rem) { th, td { padding: .3rem .4rem; white-space: normal; }
-  .bars { width: 6rem; } body { font-size: 15px; } }
+@media (max-width: 40rem) { th, td { padding: .3rem .25rem; white-space: normal; }
+  table { font-size: .87rem; } .bars { display: none; } .numbers div { flex: 1; } body { font-size: 15px; } }
 @media print { :root { --ink: #000; --paper: #fff; --line: #bbb; --soft: #f4f4f4; --accent: #0072b2; }
   body { max-width: none; } h2 { break-after: avoid; } figure, table { break-inside: avoid; } }
 """
@@ -80,7 +80,9 @@ class Page:
         self, head: Sequence[str], rows: Iterable[Sequence[str]], best: int | None = None, bars: bool = False
     ) -> None:
         """A table; the row numbered `best` stands out; `bars` draws the last column, in percent, as bars too."""
-        top = "".join(f'<th scope="col">{html.escape(cell)}</th>' for cell in head) + ("<th></th>" if bars else "")
+        top = "".join(f'<th scope="col">{html.escape(cell)}</th>' for cell in head) + (
+            '<th class="bars"></th>' if bars else ""
+        )
         body = "".join(
             f"<tr{' class=best' if number == best else ''}>"
             + "".join(f"<td>{html.escape(cell)}</td>" for cell in row)
@@ -106,10 +108,12 @@ class Page:
         """Figures side by side, below each other where there is no room; their ink follows the page's."""
         figures, label = list(figures), html.escape(caption)
         drawn = "".join(_svg(figure, f"{len(self._parts)}-{place}") for place, figure in enumerate(figures))
-        width = 3.6 * figures[0].get_figwidth()  # rem: narrower, its text would be hard to read
-        columns = f"grid-template-columns: repeat(auto-fit, minmax(min({width:.0f}rem, 100%), 1fr))"
+        inches = figures[0].get_figwidth()
+        narrowest, widest = 4.4 * inches, 6.5 * inches  # rem: its text would be hard to read, or larger than the page's
+        columns = f"grid-template-columns: repeat(auto-fit, minmax(min({narrowest:.0f}rem, 100%), 1fr))"
+        style = f"--widest: {widest:.0f}rem; {columns}"
         self._parts.append(
-            f'<figure><div class="plots" style="{columns}" role="img" aria-label="{label}">{drawn}</div>'
+            f'<figure><div class="plots" style="{style}" role="img" aria-label="{label}">{drawn}</div>'
             f"<figcaption>{label}</figcaption></figure>"
         )
 

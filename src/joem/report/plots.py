@@ -59,6 +59,7 @@ def errors(curves: "Mapping[str, Curve]", chosen: Mapping[str, float]) -> "Figur
     figure, axes = new_axes("TP$_U$: pixels of unseen classes that are right", "FN$_{S→U}$: seen taken for unseen")
     for rule, curve in curves.items():
         _line(axes, curve, curve.true_unseen, curve.seen_as_unseen, chosen, TITLES[rule])
+    axes.set_yscale("log")  # the largest values are a hundred times those that any choice takes
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(EngFormatter(sep=""))
     axes.locator_params(axis="x", nbins=6)
@@ -72,8 +73,8 @@ def by_value(curve: "Curve", chosen: float | None = None) -> "Figure":
     _score_lines(axes, curve.values, curve.scores)
     if chosen is not None:
         axes.axvline(chosen, color=INK, linestyle=":", linewidth=1.5, label="chosen")
-    if curve.parameter == "sigma":
-        axes.invert_xaxis()  # the correction grows to the right, as for gamma
+    if len(curve.values) > 1:
+        axes.set_xlim(curve.values[0], _end_of_change(curve))  # the correction grows to the right, for sigma too
     axes.set_ylim(0, None)
     axes.legend(frameon=False, fontsize="small", labelcolor=INK)
     return figure
@@ -117,14 +118,45 @@ def confusion(counts: Tensor, vocabulary: Vocabulary) -> "Figure":
 
 def losses(columns: Mapping[str, Sequence[float]]) -> "Figure":
     """The terms of the objective over the steps, from a run's metrics.csv."""
+    from matplotlib.ticker import LogLocator
+
     figure, axes = new_axes("step", "loss")
     colours = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00")
     terms = [name for name in columns if name != "step"]
     for place, name in enumerate(terms):
         axes.plot(columns["step"], columns[name], color=colours[place % len(colours)], label=name, linewidth=1.3)
     axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 3)))
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.minorticks_off()
     axes.legend(frameon=False, fontsize="small", labelcolor=INK)
     return figure
+
+
+def name_points(axes: "Axes", points: Tensor, names: Sequence[str]) -> None:
+    """Write names beside points (N,2), moved apart where they would cover each other, with lines to their points.
+
+    Call it when the limits of the axes are set.
+    """
+    width, height = (0.85 * 72 * pixels / axes.figure.dpi for pixels in axes.figure.bbox.size)  # in points of print
+    spans = (axes.get_xlim(), width), (axes.get_ylim(), height)
+    scale = [length / (high - low) for (low, high), length in spans]
+    dots = [(x * scale[0], y * scale[1]) for x, y in points.tolist()]
+    taken = [(x - 5, y - 5, x + 5, y + 5) for x, y in dots]  # left, bottom, right, top
+    for (x, y), point, name in sorted(zip(dots, points.tolist(), names, strict=True)):
+        for rise in (step * sign for step in range(0, 150, 4) for sign in (1, -1)):
+            box = (x + 7, y - 3 + rise, x + 7 + 5 * len(name), y + 6 + rise)
+            if not any(_overlap(box, other) for other in taken):
+                break
+        taken.append(box)
+        axes.annotate(
+            name, point, xytext=(7, rise - 3), textcoords="offset points", color=INK, fontsize=7.5,
+            arrowprops={"arrowstyle": "-", "color": INK, "linewidth": 0.4} if abs(rise) > 8 else None,
+        )  # fmt: skip
+
+
+def _overlap(a: tuple[float, float, float, float], b: tuple[float, float, float, float]) -> bool:
+    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
 
 
 def starred(name: str, vocabulary: Vocabulary) -> str:
@@ -149,6 +181,13 @@ def _line(
         axes.plot(x[place], y[place], marker, color=colour, markersize=8)
 
 
+def _end_of_change(curve: "Curve") -> float:
+    """The value from which on more correction changes hIoU by less than half a point."""
+    hious = [found.hiou for found in curve.scores]
+    last = max((place for place, hiou in enumerate(hious) if abs(hiou - hious[-1]) > 0.5), default=len(hious) - 1)
+    return curve.values[min(last + 1, len(hious) - 1)]
+
+
 def _score_lines(axes: "Axes", values: Sequence[float], scores: "Sequence[Scores]", marker: str = "") -> None:
     styles = {"miou_seen": ("mIoU seen", "#0072b2", "--"), "miou_unseen": ("mIoU unseen", "#d55e00", "-.")}
     styles["hiou"] = ("hIoU", "#009e73", "-")
@@ -166,7 +205,7 @@ def new_axes(
     figure = Figure(figsize=size, layout="constrained", facecolor="none")
     axes = figure.subplots()
     axes.set(xlabel=xlabel, ylabel=ylabel, facecolor="none")
-    axes.tick_params(colors=INK)
+    axes.tick_params(which="both", colors=INK)
     axes.xaxis.label.set_color(INK)
     axes.yaxis.label.set_color(INK)
     axes.spines[:].set_color(INK)

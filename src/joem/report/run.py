@@ -23,6 +23,7 @@ from joem.report import plots
 from joem.report.page import Page
 from joem.report.pictures import contact_sheet, named
 from joem.segmenter import Segmenter
+from joem.vocabulary import VOID
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -62,22 +63,30 @@ def measure(model: Model, problem: Problem, progress: bool = True) -> RunFinding
         labels = decision.decide(ranking, wish.rule, sigma=wish.sigma, gamma=wish.gamma, squared=wish.squared)
         counts = scores.confusion(truth, labels, count)
         shown = counts.sum(1) > 0
-        means.append(torch.tensor(scores.scores(counts, (), problem.ignored).per_class)[shown].nanmean())
+        means.append(torch.tensor(scores.scores(counts, ()).per_class)[shown].nanmean())
         total += counts
     unseen = problem.vocabulary.unseen_indices
     own = Evaluation(
         wish,
-        scores.scores(total, unseen, problem.ignored),
+        scores.scores(total, unseen),
         total,
         problem.vocabulary,
         len(problem.val),
         (datetime.now(UTC) - started).total_seconds(),
     )
-    curves = {sweep.rule: sweep.curve(unseen, problem.ignored) for sweep in sweeps}
+    curves = {sweep.rule: sweep.curve(unseen) for sweep in sweeps}
     return RunFindings(curves, own, torch.stack(means))
 
 
-def write(model: Model, problem: Problem, run: Path, out: Path, progress: bool = True) -> RunFindings:
+def write(
+    model: Model,
+    problem: Problem,
+    run: Path,
+    out: Path,
+    progress: bool = True,
+    pair: tuple[str, str] | None = None,
+    pictures: Path | None = None,
+) -> RunFindings:
     """Measure a run and write its page.
 
     Args:
@@ -86,7 +95,11 @@ def write(model: Model, problem: Problem, run: Path, out: Path, progress: bool =
         run: where it was loaded from; metrics.csv beside it gives the losses.
         out: the HTML file.
         progress: show a progress bar.
+        pair: the seen and the unseen class of the Apollonius figure; if None, those that meet most often.
+        pictures: a folder for the figures of the embedding space as PNG files too.
     """
+    from joem import figures
+
     found = measure(model, problem, progress)
     own, vocabulary, wish = found.own.scores, problem.vocabulary, model.recipe.decision
     page = Page(
@@ -107,7 +120,12 @@ def write(model: Model, problem: Problem, run: Path, out: Path, progress: bool =
     _pictures(page, model, problem, found)
     _classes(page, problem, found)
     _losses(page, run, model.method.stages)
-    _embedding(page, model, problem)
+    page.heading("The joint embedding space")
+    drawn = figures.draw(model, problem, pair)
+    for name, group in drawn.items():
+        page.plots(group, figures.CAPTIONS[name])
+    if pictures is not None:
+        figures.save(drawn, pictures)
     _provenance(page, model, run)
     page.write(out)
     return found
@@ -170,12 +188,13 @@ def _pictures(page: Page, model: Model, problem: Problem, found: RunFindings) ->
 
 
 def picture_rows(model: Model, problem: Problem, chosen: Sequence[int]) -> Image.Image:
-    """Picture, truth and prediction of some evaluation pictures, one row each."""
+    """Picture, truth and prediction of some evaluation pictures, one row each; void does not count and stays bare."""
     segmenter, rows = Segmenter(model), []
     for index in chosen:
         sample = problem.val[index]
         scene = segmenter.encode(sample.image)
-        views = [named(scene.pixels, labels, problem.vocabulary) for labels in (sample.labels, scene.segment().labels)]
+        counted = scene.segment().labels.masked_fill(sample.labels == VOID, VOID)
+        views = [named(scene.pixels, labels, problem.vocabulary) for labels in (sample.labels, counted)]
         rows.append([Image.fromarray(scene.pixels.permute(1, 2, 0).numpy()), *views])
     return contact_sheet(rows, ["picture", "truth", "prediction"])
 
@@ -221,14 +240,6 @@ def _loss_plot(file: Path) -> "Figure":
         lines = list(csv.DictReader(handle))
     terms = [name for name in lines[0] if name not in {"step", "epoch", "seconds"} and not name.startswith("lr_")]
     return plots.losses({name: [float(line[name]) for line in lines] for name in ("step", *terms)})
-
-
-def _embedding(page: Page, model: Model, problem: Problem) -> None:
-    from joem import figures
-
-    page.heading("The joint embedding space")
-    for name, drawn in figures.draw(model, problem).items():
-        page.plots(drawn, figures.CAPTIONS[name])
 
 
 def _provenance(page: Page, model: Model, run: Path) -> None:

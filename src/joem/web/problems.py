@@ -25,6 +25,13 @@ _MEANINGS = {
     504: "The work took too long.",
 }
 
+_NOT_OURS = {
+    400: "The body is not JSON in UTF-8.",
+    404: "There is nothing at this address: /openapi.json lists what there is.",
+    405: "This address does not take this method: /openapi.json lists what there is.",
+}
+"""What is said where the framework refuses a request by itself."""
+
 _TOLD = 3  # of the errors in one request
 
 
@@ -61,14 +68,16 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     def refused(_: Request, error: HTTPException) -> JSONResponse:
-        return answer(error.status_code, Problem(message=error.detail), error.headers)
+        message = error.detail if isinstance(error, Refusal) else _NOT_OURS.get(error.status_code, error.detail)
+        return answer(error.status_code, Problem(message=message), error.headers)
 
     @app.exception_handler(RequestValidationError)
     def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
         found = error.errors()
-        unreadable = any(one["type"] == "json_invalid" for one in found)
+        if any(one["type"] == "json_invalid" for one in found):
+            return answer(400, Problem(message=_NOT_OURS[400]))
         more = f" And {len(found) - _TOLD} more." if len(found) > _TOLD else ""
-        return answer(400 if unreadable else 422, Problem(message=" ".join(map(_sentence, found[:_TOLD])) + more))
+        return answer(422, Problem(message=" ".join(map(_sentence, found[:_TOLD])) + more))
 
     @app.exception_handler(JoemError)
     def wrong(_: Request, error: JoemError) -> JSONResponse:

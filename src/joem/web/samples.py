@@ -1,6 +1,7 @@
 """Pictures to start with, so that the page is never empty."""
 
 import io
+from importlib.resources import files
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,25 +11,56 @@ from PIL import Image
 from joem.data import scenes
 from joem.errors import JoemError
 from joem.recipe import DataSettings
+from joem.segmenter import Segmenter
 from joem.web.pictures import MEDIA_TYPES, read_picture
 from joem.web.problems import Refusal
 
-_COUNT = 6
+_DRAWN = 6
+_PHOTOS = {
+    "photographer": ("background", "person", "tripod"),
+    "astronaut": ("background", "person", "rocket"),
+    "coffee": ("background", "cup"),
+    "cat": ("background", "cat", "dog"),
+}
+"""The photos in the package, whose CREDITS.md says where they are from, and the words each is shown with."""
 
 
 class SamplePicture(NamedTuple):
-    """A picture file that the page offers."""
+    """A picture file that the page offers, with the classes to show it with if it has some of its own."""
 
     title: str
     media_type: str
     content: bytes
+    names: tuple[str, ...] | None = None
+
+
+def for_model(segmenter: Segmenter) -> list[SamplePicture]:
+    """Pictures of the kind that the model was trained on, which anyone may use."""
+    settings = segmenter.model.recipe.data
+    return generated(settings) if settings.kind == "scenes" else photos(segmenter)
 
 
 def generated(settings: DataSettings) -> list[SamplePicture]:
-    """Drawn pictures that anyone may use, of the size the model was trained on if it was trained on such."""
-    size = settings.size if settings.kind == "scenes" else 256
-    pictures = scenes.open_split("demo", _COUNT, size=size)
-    return [_as_file(pictures, index) for index in range(_COUNT)]
+    """Drawn pictures, of the size the model was trained on."""
+    pictures = scenes.open_split("demo", _DRAWN, size=settings.size)
+    return [_as_file(pictures, index) for index in range(_DRAWN)]
+
+
+def photos(segmenter: Segmenter) -> list[SamplePicture]:
+    """The photos in the package, with their words where the model's vectors know them."""
+    folder = files("joem.web") / "photos"
+    return [
+        SamplePicture(title, "image/jpeg", (folder / f"{title}.jpg").read_bytes(), _if_known(names, segmenter))
+        for title, names in _PHOTOS.items()
+    ]
+
+
+def _if_known(names: tuple[str, ...], segmenter: Segmenter) -> tuple[str, ...] | None:
+    try:
+        segmenter.classes(names)
+    except JoemError:
+        return None
+    return names
 
 
 def from_folder(folder: Path, pixels: int) -> list[SamplePicture]:

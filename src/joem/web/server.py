@@ -34,12 +34,12 @@ def serve(
         port: the port; 0 takes a free one.
         limits: bounds of what a request may cost.
         token: the bearer token that calls must carry, as in `create_app`.
-        sample_folder: pictures for the page to offer; generated ones if None.
+        sample_folder: pictures for the page to offer; those of the package if None.
         allowed_hosts: names that requests may be sent to besides host, localhost and IP addresses.
     """
     limits = limits or Limits()
     if sample_folder is None:
-        pictures = samples.generated(segmenter.model.recipe.data)
+        pictures = samples.for_model(segmenter)
     else:
         pictures = samples.from_folder(sample_folder, limits.pixels)
     app = create_app(segmenter, limits, token, pictures, (host, *allowed_hosts))

@@ -17,6 +17,7 @@ const element = (id) => document.getElementById(id);
 const state = {
   model: null,
   names: [],
+  borrowed: null, // the names that came with a sample
   picture: null, // {file, title, scene}
   ranking: null,
   labels: null,
@@ -39,12 +40,22 @@ async function begin() {
   showRule();
   const samples = await (await call("api/samples")).json();
   const files = await Promise.all(samples.map(async (one) => (await call(one.url.slice(1))).blob()));
-  samples.forEach((one, place) => addSample(one.title, files[place]));
-  if (samples.length) await attempt(() => open(files[0], samples[0].title));
+  samples.forEach((one, place) => addSample(one, files[place]));
+  if (samples.length) await attempt(() => openSample(samples[0], files[0]));
   else stage.showBusy(false);
 }
 
-async function open(file, title) {
+async function openSample({ title, names }, file) {
+  state.borrowed = names;
+  await open(file, title, names ?? state.names);
+}
+
+// A photo of one's own starts with the model's classes, unless someone has chosen others.
+function openOwn(file, title) {
+  return open(file, title, state.names === state.borrowed ? [...state.model.names] : state.names);
+}
+
+async function open(file, title, names) {
   say(`Reading ${title}.`);
   stage.showBusy(true);
   const bitmap = await decode(file);
@@ -56,7 +67,7 @@ async function open(file, title) {
   for (const button of element("samples").querySelectorAll("button")) {
     button.setAttribute("aria-pressed", button.title === title);
   }
-  await rank(state.names);
+  await rank(names);
 }
 
 async function decode(file) {
@@ -134,6 +145,7 @@ function showResult() {
   const { ranking, rule, sigma, gamma, model } = state;
   state.labels = decide(ranking, rule, { sigma, gamma, squared: model.decision.squared });
   stage.showLabels(state.labels, ranking.colours);
+  stage.showNames(state.labels, ranking.names, ranking.colours, model.background);
   if (visited) showPixel(visited.x, visited.y, false);
   for (const id of ["save-mask", "save-overlay"]) element(id).disabled = false;
 }
@@ -288,10 +300,11 @@ function showProblem({ message, word, near }) {
 
 // ---- what a person can do
 
-function addSample(title, file) {
+function addSample(sample, file) {
+  const { title } = sample;
   const image = make("img", { src: URL.createObjectURL(file), alt: title });
   const button = make("button", { type: "button", title, ariaPressed: "false" }, image);
-  button.addEventListener("click", () => attempt(() => open(file, title)));
+  button.addEventListener("click", () => attempt(() => openSample(sample, file)));
   element("samples").append(make("li", {}, button));
 }
 
@@ -339,7 +352,7 @@ function save(file, name) {
 }
 
 function connect() {
-  element("file").addEventListener("change", ({ target }) => target.files[0] && attempt(() => open(target.files[0], target.files[0].name)));
+  element("file").addEventListener("change", ({ target }) => take(target.files, target.files[0]?.name));
   element("add").addEventListener("submit", (event) => {
     event.preventDefault();
     attempt(addNames);
@@ -377,7 +390,7 @@ function setDecision(change) {
 }
 
 function take(files, title) {
-  if (files.length) attempt(() => open(files[0], title));
+  if (files.length) attempt(() => openOwn(files[0], title));
 }
 
 // ---- small tools

@@ -1,4 +1,6 @@
-// The picture, the tint over it, the divider between before and after, and the pixel that is looked at.
+// The picture, the tint and the names over it, the divider between before and after, and the pixel that is looked at.
+
+import { deepest } from "./places.js";
 
 const element = (id) => document.getElementById(id);
 const stage = element("stage");
@@ -12,6 +14,7 @@ export function showPhoto(bitmap) {
   for (const { canvas } of [photo, tint]) Object.assign(canvas, size); // this also clears them
   stage.style.setProperty("--ratio", size.width / size.height);
   photo.drawImage(bitmap, 0, 0);
+  element("tags").replaceChildren();
   element("cross").hidden = true;
 }
 
@@ -24,11 +27,23 @@ export function showLabels(labels, colours) {
   tint.putImageData(image, 0, 0);
 }
 
+// Names on their regions, for the eye only: the list of classes says the same to everyone.
+export function showNames(labels, names, colours, background) {
+  const tags = deepest(labels, size.width, size.height).filter(({ label }) => names[label] !== background);
+  element("tags").replaceChildren(...tags.map(({ label, x, y }) => {
+    const tag = document.createElement("span");
+    tag.textContent = names[label];
+    Object.assign(tag.style, { left: `${100 * x}%`, top: `${100 * y}%`, borderColor: `rgb(${colours[label].join(" ")})` });
+    return tag;
+  }));
+}
+
 export function showShare() {
   const hidden = Number(element("compare").value);
   element("compare").setAttribute("aria-valuetext", hidden ? `original on the left ${hidden} %` : "original hidden");
-  tint.canvas.style.clipPath = `inset(0 0 0 ${hidden}%)`;
+  for (const layer of [tint.canvas, element("tags")]) layer.style.clipPath = `inset(0 0 0 ${hidden}%)`;
   tint.canvas.style.opacity = element("opacity").value / 100;
+  element("tags").hidden = element("opacity").value === "0";
   element("divider").hidden = hidden === 0;
   element("divider").style.left = `${hidden}%`;
 }

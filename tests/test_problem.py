@@ -1,0 +1,258 @@
+"""What a recipe asks for, on files in the benchmarks' own layout: classes, splits, and who has to be there."""
+
+import csv
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from scipy.io import savemat
+
+from joem import cli, data, engine, methods, protocols, recipe
+from joem.data.preparation import context
+from joem.engine import Model
+from joem.errors import BadUsage, JoemError
+from joem.recipe import DataSettings, DecisionSettings, Recipe
+from joem.segmenter import Segmenter
+from joem.vocabulary import VOID
+
+SIDE = 64
+SPNET = protocols.get("voc-spnet").vocabulary
+
+
+def photo(path: Path, seed: int) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pixels = np.random.default_rng(seed).integers(0, 256, (SIDE, SIDE, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(path)
+
+
+def two_halves(left: int, right: int, kind=np.uint8):
+    labels = np.full((SIDE, SIDE), left, kind)
+    labels[:, SIDE // 2 :] = right
+    return labels
+
+
+@pytest.fixture
+def voc(tmp_path):
+    """PASCAL VOC 2012 of eight training pictures (four of them in train_aug alone) and two to evaluate on."""
+    folder = tmp_path / "VOCdevkit/VOC2012"
+    for part in ("SegmentationClass", "SegmentationClassAug", "ImageSets/Segmentation"):
+        (folder / part).mkdir(parents=True)
+    shown = {f"t{n}": (0, 1 + n) for n in range(8)} | {"v0": (0, 17), "v1": (3, 20)}
+    for seed, (stem, halves) in enumerate(shown.items()):
+        photo(folder / f"JPEGImages/{stem}.jpg", seed)
+        masks = "SegmentationClassAug" if stem in {"t4", "t5", "t6", "t7"} else "SegmentationClass"
+        mask = Image.fromarray(two_halves(*halves))
+        mask.putpalette(bytes(range(256)) * 3)
+        mask.save(folder / masks / f"{stem}.png")
+    lists = {"train": [*shown][:4], "train_aug": [*shown][:8], "val": [*shown][8:]}
+    for name, stems in lists.items():
+        (folder / f"ImageSets/Segmentation/{name}.txt").write_text("\n".join(stems) + "\n")
+    return tmp_path
+
+
+@pytest.fixture
+def spnet(tiny, voc) -> Recipe:
+    tiny.data = replace(tiny.data, kind="voc", root=str(voc), protocol="voc-spnet", train_split="auto")
+    return tiny
+
+
+# ---------------------------------------------------------------- the SPNet setting, where background is no class
+
+
+def test_background_is_no_class_where_its_pixels_do_not_count(spnet):
+    problem = engine.open_problem(spnet.data)
+    assert problem.vocabulary == SPNET
+    assert "background" not in problem.train.names
+    assert len(problem.train) == 8
+    assert [problem.train.labels(0).unique().tolist(), problem.val.labels(1).unique().tolist()] == [[0, VOID], [2, 19]]
+    assert data.seen_only(problem.train, SPNET, problem.rule).labels(0).unique().tolist() == [0, VOID]
+
+
+def test_background_is_in_no_loss_of_the_spnet_setting(spnet):
+    """L_ce and L_sc are those of fifteen seen classes, by a sum over these alone."""
+    method = Model.create(spnet, engine.open_problem(spnet.data).vocabulary).method.eval()
+    labels = torch.randint(0, 15, (2, 4, 4))
+    features = torch.randn(2, 8, 4, 4)
+    with torch.no_grad():
+        terms, _ = method.objective(features, labels)
+        logits = method.classifier(features)
+        words = method.vectors[:15]
+        points = method.semantic(words)
+    expected = 0.0
+    for picture, row, column in np.ndindex(2, 4, 4):
+        scores = logits[picture, :15, row, column].double()
+        expected -= float(scores[labels[picture, row, column]] - scores.exp().sum().log()) / 32
+    assert float(terms["ce"]) == pytest.approx(expected, rel=1e-5)
+
+    def relations(rows, tau):
+        away = (rows[:, None].double() - rows[None].double()).square().sum(-1).sqrt().mul(-tau).exp()
+        return away / away.sum(1, keepdim=True)
+
+    given, made = relations(words, 5.0), relations(points, 1.0)
+    assert float(terms["sc"]) == pytest.approx(0.1 * float((given * (given / made).log()).sum()), rel=1e-4)
+
+
+@pytest.mark.parametrize("name", methods.METHODS)
+def test_no_method_knows_of_background_in_the_spnet_setting(name, spnet):
+    spnet.method.name = name
+    model = Model.create(spnet, engine.open_problem(spnet.data).vocabulary)
+    assert model.vocabulary.seen == SPNET.seen
+    assert len(model.vectors) == 20
+    assert not any(20 < len(weight) <= 22 for weight in model.method.state_dict().values() if weight.ndim > 1)
+
+
+def test_the_spnet_setting_is_trained_scored_and_used_without_background(spnet, voc):
+    model = engine.train(spnet, voc / "run", progress=False)
+    segmenter = Segmenter.load(voc / "run")
+    assert segmenter.vocabulary.names == SPNET.names
+    result = segmenter.encode(voc / "VOCdevkit/VOC2012/JPEGImages/v0.jpg").segment()
+    assert result.names == SPNET.names
+    (found,) = engine.evaluate(model, engine.open_problem(spnet.data), [DecisionSettings("nn")], progress=False)
+    assert found.confusion.shape == (20, 20)
+    assert found.confusion.sum() == SIDE * SIDE // 2 * 3  # half of v0 and all of v1
+    folds = engine.open_problem(spnet.data, needed=("train",))
+    assert "background" not in {name for fold in folds_of(folds) for name in fold.vocabulary.names}
+
+
+def folds_of(problem):
+    from joem.calibration.tuning import fold_problems
+
+    return fold_problems(problem, 2, seed=0)
+
+
+def test_ignoring_without_a_protocol_leaves_background_out_too(tiny, voc):
+    settings = replace(tiny.data, kind="voc", root=str(voc), unseen=["sheep"], rule="ignore", val_split="val")
+    problem = engine.open_problem(settings)
+    assert problem.vocabulary.names == SPNET.names
+    assert problem.vocabulary.unseen == ("sheep",)
+    kept = engine.open_problem(replace(settings, rule="exclude"))
+    assert kept.vocabulary.names[0] == kept.vocabulary.background == "background"
+
+
+def test_generated_pictures_follow_the_rule_and_know_no_protocol(tiny):
+    problem = engine.open_problem(replace(tiny.data, rule="ignore"))
+    assert "background" not in problem.vocabulary.names
+    assert VOID in problem.train.labels(0)
+    with pytest.raises(BadUsage, match="'voc-zs3-2' is about 'voc' with 21 classes, but 'scenes' has"):
+        engine.open_problem(replace(tiny.data, protocol="voc-zs3-2"))
+
+
+# ------------------------------------------------------------------------------------------------- splits
+
+
+@pytest.mark.parametrize("name", protocols.names())
+def test_a_protocol_brings_its_splits_unless_others_are_given(name):
+    protocol = protocols.get(name)
+    settings = DataSettings(kind=protocol.dataset, protocol=name)
+    assert settings.splits() == (protocol.train_split, protocol.val_split)
+    assert replace(settings, train_split="mine").splits() == ("mine", protocol.val_split)
+    assert replace(settings, val_split=None).splits() == (protocol.train_split, None)
+    assert Recipe(data=settings).data.train_split == protocol.train_split
+    assert DataSettings().splits() == ("train", "val")
+
+
+@pytest.mark.parametrize(
+    ("words", "splits"),
+    [
+        ([], ("train", "val")),
+        (["--data.protocol", "voc-zs3-4"], ("train_aug", "val")),
+        (["--data.protocol", "voc-zs3-4", "--data.train_split", "train"], ("train", "val")),
+        (["--data.protocol", "context-zs3-4", "--data.val_split", "train"], ("train", "train")),
+    ],
+)
+def test_a_protocol_on_the_command_line_brings_its_splits(words, splits, monkeypatch):
+    seen = {}
+    monkeypatch.setattr("joem.engine.train", lambda recipe, out, resume: seen.update(recipe=recipe))
+    assert cli.main(["train", "scenes", *words]) == 0
+    assert (seen["recipe"].data.train_split, seen["recipe"].data.val_split) == splits
+
+
+def test_data_of_a_protocol_are_its_training_pictures(voc, capsys):
+    assert cli.main(["data", "voc", "--root", str(voc), "--protocol", "voc-zs3-2"]) == 0
+    assert capsys.readouterr().out.startswith("8 pictures")
+    assert cli.main(["data", "voc", "--root", str(voc), "--protocol", "voc-zs3-2", "--split", "train"]) == 0
+    assert capsys.readouterr().out.startswith("4 pictures")
+
+
+# ------------------------------------------------------------------------------------- only what is needed
+
+
+def test_evaluation_needs_no_training_picture_and_training_none_to_evaluate_on(spnet, voc, capsys):
+    folder, away = voc / "VOCdevkit/VOC2012", voc / "away"
+    lists = folder / "ImageSets/Segmentation"
+    away.mkdir()
+    (lists / "val.txt").rename(away / "val.txt")
+    engine.train(spnet, voc / "run", progress=False)
+    (away / "val.txt").rename(lists / "val.txt")
+    for stem in ("train", "train_aug"):
+        (lists / f"{stem}.txt").unlink()
+    for picture in folder.glob("*/t?.*"):
+        picture.unlink()
+    shutil.rmtree(folder / "SegmentationClassAug")
+    for words in (["evaluate"], ["sweep", "--rules", "ac"], ["report"]):
+        assert cli.main([words[0], str(voc / "run"), *words[1:], "--json"]) == 0, words
+    capsys.readouterr()
+    with pytest.raises(JoemError, match=r"no .*train_aug.txt"):
+        engine.open_problem(spnet.data)
+
+
+def test_what_was_not_asked_for_is_empty(spnet):
+    problem = engine.open_problem(spnet.data, needed=("val",))
+    assert (len(problem.train), len(problem.val)) == (0, 2)
+    with pytest.raises(JoemError, match="0 of 0 pictures stay"):
+        engine.train(spnet, problem=problem, progress=False)
+
+
+# ------------------------------------------------------------------------------------------ PASCAL Context
+
+
+@pytest.fixture
+def context_root(tmp_path, monkeypatch):
+    """PASCAL Context as it is shipped, MATLAB files of 459 labels on VOC 2010, then prepared."""
+    monkeypatch.setattr(context, "LISTED", 6)
+    own = [context.OTHER_NAMES.get(name, name) for name in context.VOCABULARY.names[1:]]
+    names = sorted([*own, *(f"other thing {n:03}" for n in range(400))])
+    number = {name: place for place, name in enumerate(names, start=1)}
+    folder = tmp_path / "VOCdevkit/VOC2010"
+    (tmp_path / "trainval").mkdir()
+    (folder / "ImageSets/Main").mkdir(parents=True)
+    halves = [
+        ("grass", "dog"),
+        ("sky", "horse"),
+        ("road", "person"),
+        ("water", "tree"),
+        ("cow", "grass"),
+        ("sky", "cow"),
+    ]
+    for seed, (left, right) in enumerate(halves):
+        photo(folder / f"JPEGImages/p{seed}.jpg", seed)
+        labels = two_halves(number[left], number[right], np.uint16)
+        savemat(tmp_path / f"trainval/p{seed}.mat", {"LabelMap": labels})
+    (folder / "ImageSets/Main/train.txt").write_text("p0\np1\np2\np3\np4\n")
+    (folder / "ImageSets/Main/val.txt").write_text("p5\n")
+    (tmp_path / "labels.txt").write_text("".join(f"{place}: {name}\n" for name, place in number.items()))
+    assert data.prepare("context", tmp_path).ready
+    return tmp_path
+
+
+@pytest.mark.parametrize("unseen", [2, 4, 6, 8, 10])
+def test_a_context_recipe_trains_on_files_as_they_are_shipped(unseen, context_root):
+    """The recipe's own settings but for what makes it large: backbone, channels, crop, epochs; GloVe for word2vec."""
+    loaded = recipe.load(f"context-zs3-{unseen}")
+    loaded.data = replace(loaded.data, root=str(context_root), crop=SIDE, workers=0)
+    loaded.model = replace(loaded.model, backbone="tu-test_efficientnet", weights="none", channels=16)
+    loaded.semantics.vectors = "glove"
+    loaded.train = replace(loaded.train, epochs=2, batch_size=4, accelerator="cpu", log_every=1)
+    model = engine.train(loaded, context_root / "run", progress=False)
+    steps = list(csv.DictReader((context_root / "run/metrics.csv").open()))
+    assert [line["step"] for line in steps] == ["1", "2"]  # four of five pictures: one shows a cow
+    assert all(float(line[term]) > 0 for line in steps for term in ("ce", "bar", "sc"))
+    assert (len(model.vocabulary), len(model.vocabulary.unseen)) == (60, unseen)
+    (found,) = engine.evaluate(model, engine.open_problem(loaded.data), [loaded.decision], progress=False)
+    assert found.confusion.sum() == SIDE * SIDE
+    assert json.loads((context_root / "run/model/model.json").read_text())["recipe"]["data"]["train_split"] == "train"

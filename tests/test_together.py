@@ -1,0 +1,224 @@
+"""Several processes, several optimisers, one gradient scale: a run that stops does so everywhere and can go on."""
+
+import csv
+import os
+import pickle
+import re
+import subprocess
+import sys
+from copy import deepcopy
+
+import pytest
+import torch
+import yaml
+from lightning_fabric import Fabric
+from lightning_fabric.plugins import MixedPrecision
+
+from joem import data, engine
+from joem.engine import Interrupted, Model, processes, training
+from joem.errors import JoemError, LeakageError, UnknownWord
+
+# ------------------------------------------------------------------------------------------ two processes
+
+TROUBLE = """
+import os, signal, sys
+from joem import cli
+from joem.engine import training
+
+trouble, step = os.environ["TROUBLE"], 2
+train_step = training._Run.train_step
+second = os.environ.get("LOCAL_RANK") == "1"
+
+def step_with_trouble(run, images, labels):
+    if second and run.step == step and trouble == "interrupt":
+        os.kill(os.getpid(), signal.SIGINT)
+    if second and run.step == step and trouble == "nan":
+        images = images * float("nan")
+    return train_step(run, images, labels)
+
+training._Run.train_step = step_with_trouble
+sys.exit(cli.main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("trouble", "told", "saved"),
+    [
+        ("interrupt", r"Interrupted at step 3 of 4. The checkpoint .*step-00000003 can be used", 3),
+        ("nan", r"not a number at step 2 \(ce nan, bar nan.*last good checkpoint is .*step-00000002", 2),
+    ],
+)
+def test_trouble_in_one_of_two_processes_stops_both(tiny, tmp_path, trouble, told, saved):
+    """Only the second process meets it: the first has to hear of it, tell the user once and exit with 1."""
+    tiny.train.devices, tiny.train.strategy = 2, "ddp"
+    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(tiny.to_dict()))
+    (tmp_path / "trouble.py").write_text(TROUBLE)
+    command = [sys.executable, str(tmp_path / "trouble.py"), "train", str(tmp_path / "tiny.yaml")]
+    ended = subprocess.run(
+        [*command, "--out", str(tmp_path / "run")],
+        check=False,
+        timeout=240,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "TROUBLE": trouble},
+        capture_output=True,
+        text=True,
+    )
+    assert ended.returncode == 1, ended.stderr
+    lines = [line for line in ended.stderr.splitlines() if line.startswith("joem: ")]
+    assert len(lines) == 1, ended.stderr
+    assert re.search(told, lines[0]), lines
+    assert "Traceback" not in ended.stderr
+    assert ended.stdout == ""
+    newest = max((tmp_path / "run/checkpoints").iterdir())
+    assert newest.name == f"step-{saved:08d}"
+    kept = Model.load(tmp_path / "run").method.state_dict().values()
+    assert all(value.isfinite().all() for value in kept if value.is_floating_point())
+
+
+class Two:
+    """Two processes, seen from the second."""
+
+    world_size, global_rank, device = 2, 1, torch.device("cpu")
+
+    def __init__(self, first_failed):
+        self.first_failed = first_failed
+
+    def all_gather(self, flag):
+        return torch.stack([torch.tensor(int(self.first_failed)), flag])
+
+    def broadcast(self, error, src):
+        return LeakageError("of the first") if src == 0 else pickle.loads(pickle.dumps(error))
+
+
+def test_an_error_of_any_process_is_raised_by_all():
+    with processes.together(Two(first_failed=False)):
+        pass
+    with pytest.raises(LeakageError, match="of the first"), processes.together(Two(first_failed=True)):
+        pass
+    with pytest.raises(UnknownWord, match="what") as caught, processes.together(Two(first_failed=False)):
+        raise UnknownWord("what is a wug?", "wug", ["bug"])
+    assert (caught.value.word, caught.value.near) == ("wug", ["bug"])
+
+
+def test_alone_an_error_is_the_same_object():
+    error = JoemError("mine")
+    with pytest.raises(JoemError) as caught, processes.together(Fabric(accelerator="cpu")):
+        raise error
+    assert caught.value is error
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_broken_picture_is_told_without_a_traceback(tiny, monkeypatch, workers):
+    def read(pictures, key):
+        raise JoemError("Cannot read picture 7.")
+
+    monkeypatch.setattr(data.TrainingSet, "__getitem__", read)
+    tiny.data.workers = workers
+    with pytest.raises(JoemError) as caught:
+        engine.train(tiny, progress=False)
+    assert str(caught.value) == "Cannot read picture 7."
+
+
+def test_an_interruption_in_the_last_step_does_not_undo_the_run(tiny, tmp_path, monkeypatch):
+    original = training._Run.train_step
+
+    def train_step(run, images, labels):
+        run.stop = run.step == 3
+        return original(run, images, labels)
+
+    monkeypatch.setattr(training._Run, "train_step", train_step)
+    engine.train(tiny, tmp_path, progress=False)
+    assert (tmp_path / "model/model.json").is_file()
+
+
+# ------------------------------------------------------------------------------------- one gradient scale
+
+
+@pytest.fixture
+def half(monkeypatch):
+    """Training in 16-mixed on the CPU, which Fabric itself offers on GPUs only; the scale doubles every step."""
+
+    def fabric(settings):
+        scaler = torch.amp.GradScaler("cpu", init_scale=64.0, growth_interval=1)
+        return Fabric(accelerator="cpu", plugins=[MixedPrecision("16-mixed", "cpu", scaler)])
+
+    monkeypatch.setattr(training, "_fabric", fabric)
+
+
+def changes(recipe, steps=2):
+    """What some steps of training add to the weights, and the scale after them."""
+    run = training._Run(recipe, engine.open_problem(recipe.data), training._fabric(recipe.train), None)
+    run.module.eval()
+    before = {name: weight.clone() for name, weight in run.model.method.named_parameters()}
+    batches = run.batches()
+    for _ in range(steps):
+        run.train_step(*next(batches))
+        run.step += 1
+    after = dict(run.model.method.named_parameters())
+    return {name: (after[name] - before[name]).detach() for name in before}, run.scaler and run.scaler.get_scale()
+
+
+@pytest.mark.parametrize("clip", [0.0, 1e-3])
+def test_every_optimiser_divides_by_the_same_scale(tiny, half, monkeypatch, clip):
+    """Fabric's own step would divide the second optimiser's gradients by the scale of the step after."""
+    tiny.train.visual.name = tiny.train.semantic.name = "sgd"
+    tiny.train.clip = clip
+    scaled, scale = changes(tiny)
+    assert scale == 64.0 * 2**2
+    monkeypatch.undo()
+    exact, none = changes(tiny)
+    assert none is None
+    for name in ("classifier.weight", "semantic.weight", "semantic.bias"):
+        assert exact[name].norm() > 0
+        assert (scaled[name] - exact[name]).norm() < 0.05 * exact[name].norm(), name
+
+
+def test_the_gradient_scale_and_the_random_numbers_go_on_after_a_stop(tiny, half, tmp_path, monkeypatch):
+    tiny.model.dropout = 0.3
+
+    def run(folder, **options):
+        model = engine.train(deepcopy(tiny), tmp_path / folder, progress=False, **options)
+        lines = csv.DictReader((tmp_path / folder / "metrics.csv").open())
+        return model.method.state_dict(), [float(line["total"]) for line in lines]
+
+    whole, losses = run("whole")
+    original = training._Run.train_step
+
+    def stop_after_two(run, images, labels):
+        run.stop = run.step == 1
+        return original(run, images, labels)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(training._Run, "train_step", stop_after_two)
+        with pytest.raises(Interrupted, match="step 2 of 4"):
+            run("parts")
+    state = (tmp_path / "parts/checkpoints/step-00000002/state.json").read_text()
+    assert '"scale": 256.0' in state
+    parts, again = run("parts", resume=True)
+    assert again == losses
+    assert all(torch.equal(parts[name], whole[name]) for name in whole)
+    last = [(tmp_path / part / "checkpoints/step-00000004/state.json").read_text() for part in ("whole", "parts")]
+    assert last[0] == last[1]
+
+
+def test_a_checkpoint_of_another_precision_starts_with_a_new_scale(tiny, tmp_path, monkeypatch, request):
+    engine.train(tiny, tmp_path, progress=False)
+    request.getfixturevalue("half")
+    engine.train(tiny, tmp_path, resume=True, progress=False)
+
+
+def test_random_numbers_of_the_gpu_are_kept_where_there_is_one(monkeypatch):
+    gpu, kept = torch.device("cuda", 1), torch.arange(16, dtype=torch.uint8)
+    restored = {}
+    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda device: kept if device == gpu else None)
+    monkeypatch.setattr(torch.cuda, "set_rng_state", lambda state, device: restored.update({device: state}))
+    states = training.random_states(gpu)
+    assert states["cuda_random_state"] is kept
+    torch.manual_seed(5)
+    states["random_state"] = torch.get_rng_state()
+    expected = torch.rand(3)
+    training.set_random_states(states, gpu)
+    assert torch.equal(torch.rand(3), expected)
+    assert torch.equal(restored.pop(gpu), kept)
+    assert set(training.random_states(torch.device("cpu"))) == {"random_state"}
+    training.set_random_states(states, torch.device("cpu"))
+    assert restored == {}
