@@ -21,6 +21,8 @@ from joem.web.samples import generated, photos
 SCREENSHOTS = Path(__file__).parents[1] / "build" / "screenshots"
 NEW = "striped blue circle"
 
+expect.set_options(timeout=30_000)  # a busy machine is slow, and that is no failure
+
 
 @pytest.fixture(scope="module")
 def segmenter(shared_tiny, tmp_path_factory) -> Segmenter:
@@ -84,7 +86,7 @@ def visit(browser, address):
 
 
 def settle(page):
-    expect(page.locator("#stage")).to_have_attribute("aria-busy", "false", timeout=20_000)
+    expect(page.locator("#stage")).to_have_attribute("aria-busy", "false")
     expect(page.locator("#save-mask")).to_be_enabled()
 
 
