@@ -20,7 +20,7 @@ import math
 import operator
 from collections.abc import Callable, Sequence
 from functools import partial, reduce
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -35,7 +35,6 @@ BUDGET = 48 << 20
 _SEEN_BY_GLIBC = 31 << 20  # just below the largest block that glibc adapts to
 _BLOCK = 1024  # classes scored together
 _GROUPS = 32  # groups in which the classes of a large block are searched
-_CHANNELS = 16  # channels multiplied at a time
 _TILE = 1 << 20  # interpolated scores held at a time, 4 MB: few enough for the cache, enough for all threads
 
 
@@ -421,9 +420,7 @@ def _squared_norms(band: _Band) -> Tensor:
         return (1 - t).square() * squares[low] + t.square() * squares[low + 1] + t * (1 - t) * twice_products[low]
 
     def dot(a: Tensor, b: Tensor) -> Tensor:
-        # Few channels at a time, so that their products are added up before they leave the cache.
-        total = sum((x * y).sum(0) for x, y in zip(torch.split(a, _CHANNELS), torch.split(b, _CHANNELS), strict=True))
-        return cast(Tensor, total).T  # columns first, as `along` takes them
+        return (a * b).sum(0).T  # columns first, as `along` takes them
 
     v = band.features
     left, right = v[:, :, :-1], v[:, :, 1:]
