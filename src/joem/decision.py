@@ -2,7 +2,7 @@
 
 By definition the features v (B,C,H,W) are upsampled to the image size (Ho,Wo), bilinear with
 align_corners=False, and then the distance d(v, mu_c) to every prototype is taken. What runs is equal but never
-holds C channels at image size. With v and mu_c both shifted by the mean prototype, which changes no distance,
+holds C channels at image size. With v and mu_c both shifted by the mean feature, which changes no distance,
 
     d(v, mu_c)^2 = |v|^2 - score_c(v),    score_c(v) = 2 v . mu_c - |mu_c|^2.
 
@@ -11,7 +11,7 @@ The score is affine in v, so it is computed at feature size and interpolated: th
 into bands of rows and classes into blocks, so that memory stays near `BUDGET` for 2 or 20,000 classes.
 
 Half-precision inputs are computed in float32. In float32 a squared distance carries an error of about
-1e-7 (|v|^2 + |mu_c|^2), both seen from the mean prototype: give float64 tensors where that is too much.
+1e-7 (|v|^2 + |mu_c|^2), both seen from the mean feature: give float64 tensors where that is too much.
 No function here passes gradients.
 """
 
@@ -35,7 +35,7 @@ BUDGET = 48 << 20
 _SEEN_BY_GLIBC = 31 << 20  # just below the largest block that glibc adapts to
 _BLOCK = 1024  # classes scored together
 _GROUPS = 32  # groups in which the classes of a large block are searched
-_TILE = 1 << 20  # interpolated scores held at a time, 4 MB: few enough for the cache, enough for all threads
+_TILE = 1 << 21  # interpolated scores held at a time, 8 MB: few enough for the cache, enough for all threads
 
 
 class Ranking(NamedTuple):
@@ -56,6 +56,15 @@ class Ranking(NamedTuple):
     """Distance to it."""
 
 
+class Norms(NamedTuple):
+    """What `rank` can reuse as long as features and size are the same: see `norms`."""
+
+    centre: Tensor
+    """The mean feature, (C,)."""
+    squares: Tensor
+    """Squared distance to it from every pixel, (B,Ho,Wo)."""
+
+
 @torch.no_grad()
 def distances(features: Tensor, prototypes: Tensor, size: Sequence[int] | None = None) -> Tensor:
     """Euclidean distance d(v, mu_c) from every pixel to every prototype.
@@ -72,25 +81,51 @@ def distances(features: Tensor, prototypes: Tensor, size: Sequence[int] | None =
     tensor([[[[0., 5.]]]])
     """
     problem = _Problem(features, prototypes, size)
-    blocks = problem.blocks(torch.arange(len(prototypes)))
     result = features.new_empty((len(features), *problem.size, len(prototypes)), dtype=problem.dtype)
 
     def fill(band: _Band) -> None:
         norms = _squared_norms(band).unsqueeze(1)
         targets = torch.split(result[band.image, band.rows].flatten(0, 1), _BLOCK, dim=1)
-        for block, target in zip(blocks, targets, strict=True):
-            table, parts = _scores(band, block), band.pixels.split(_BLOCK)
+        for mu, target in zip(torch.split(problem.prototypes, _BLOCK), targets, strict=True):
+            table, parts = _scores(band, *_affine(mu)), band.pixels.split(_BLOCK)
             rows = len(parts[0].starts)
             for pixels, norm, part in zip(parts, torch.split(norms, rows), torch.split(target, rows), strict=True):
-                scores = pixels.interpolate(table)[:, : len(block.labels)]
-                part.copy_((norm - scores).clamp_(min=0).sqrt_())
+                part.copy_((norm - pixels.interpolate(table)).clamp_(min=0).sqrt_())
 
     problem.each_band(fill)
     return result.permute(0, 3, 1, 2)
 
 
 @torch.no_grad()
-def rank(features: Tensor, prototypes: Tensor, unseen: Classes, size: Sequence[int] | None = None) -> Ranking:
+def norms(features: Tensor, size: Sequence[int] | None = None) -> Norms:
+    """The part of `rank` that does not depend on the prototypes; worth keeping to rank a picture more than once.
+
+    Args:
+        features: v, (B,C,H,W).
+        size: (Ho,Wo) the features are upsampled to before the distance is taken; None keeps (H,W).
+
+    >>> norms(torch.tensor([[[[0.0, 2.0]]]]), size=(1, 4)).squares
+    tensor([[[1.0000, 0.2500, 0.2500, 1.0000]]])
+    """
+    problem = _Problem(features, features.mean((0, 2, 3)).unsqueeze(0), size)
+    squares = features.new_empty((len(features), *problem.size), dtype=problem.dtype)
+
+    def fill(band: _Band) -> None:
+        target = squares[band.image, band.rows]
+        target.copy_(_squared_norms(band).view_as(target))
+
+    problem.each_band(fill)
+    return Norms(problem.centre, squares)
+
+
+@torch.no_grad()
+def rank(
+    features: Tensor,
+    prototypes: Tensor,
+    unseen: Classes,
+    size: Sequence[int] | None = None,
+    known: Norms | None = None,
+) -> Ranking:
     """The nearest seen class, the second seen distance and the nearest unseen class of every pixel.
 
     Args:
@@ -98,24 +133,26 @@ def rank(features: Tensor, prototypes: Tensor, unseen: Classes, size: Sequence[i
         prototypes: mu, (K,C).
         unseen: indices of the unseen classes, or K booleans; none and all are allowed.
         size: (Ho,Wo) the features are upsampled to before the distance is taken; None keeps (H,W).
+        known: what `norms` gave for the same features and size; saves a third of the time with few classes.
 
     >>> ranking = rank(torch.zeros(1, 1, 1, 1), torch.tensor([[3.0], [1.0], [2.0]]), unseen=[1])
     >>> [part.item() for part in ranking]
     [2, 2.0, 3.0, 1, 1.0]
     """
-    problem = _Problem(features, prototypes, size)
+    problem = _Problem(features, prototypes, size, None if known is None else known.centre)
     is_unseen = class_mask(unseen, len(prototypes))
-    seen_blocks, unseen_blocks = (problem.blocks(mask.nonzero().squeeze(1)) for mask in (~is_unseen, is_unseen))
+    sides = [mask.nonzero().squeeze(1) for mask in (~is_unseen, is_unseen)]
+    blocks = problem.blocks(*sides)
     shape = (len(features), *problem.size)
     dtypes = (torch.long, problem.dtype, problem.dtype, torch.long, problem.dtype)
     result = Ranking(*(features.new_empty(shape, dtype=dtype) for dtype in dtypes))
 
     def fill(band: _Band) -> None:
-        near = _best(band, seen_blocks, with_second=True)
-        near_unseen = _best(band, unseen_blocks)
-        squares = _squared_norms(band) - torch.stack((near.first, near.second, near_unseen.first))
-        first, second, first_unseen = squares.clamp_(min=0).sqrt_()
-        parts = Ranking(near.place, first, second, near_unseen.place, first_unseen)
+        best = _best(band, blocks, with_second=True)
+        squares = _squared_norms(band) if known is None else known.squares[band.image, band.rows].flatten()
+        scores = torch.cat((best.first, best.second))
+        seen_distance, unseen_distance, second = (squares - scores).clamp_(min=0).sqrt_()
+        parts = Ranking(best.label[0], seen_distance, second, best.label[1], unseen_distance)
         for whole, part in zip(result, parts, strict=True):
             target = whole[band.image, band.rows]
             target.copy_(part.view_as(target))
@@ -142,7 +179,7 @@ def nearest(features: Tensor, prototypes: Tensor, size: Sequence[int] | None = N
 
     def fill(band: _Band) -> None:
         target = labels[band.image, band.rows]
-        target.copy_(_best(band, blocks).place.view_as(target))
+        target.copy_(_best(band, blocks).label.view_as(target))
 
     problem.each_band(fill)
     return labels
@@ -193,7 +230,7 @@ def apollonius(
         size: (Ho,Wo) the features are upsampled to before the distance is taken; None keeps (H,W).
         squared: compare d1^2 / d2^2 with sigma, as the authors' code does.
 
-    >>> v, mu = torch.tensor([[[[0.5, 1.0, 1.2]]]]), torch.tensor([[0.0], [3.0]])
+    >>> v, mu = torch.tensor([[[[0.5, 0.9, 1.2]]]]), torch.tensor([[0.0], [3.0]])
     >>> apollonius(v, mu, unseen=[1], sigma=0.5)
     tensor([[[0, 0, 1]]])
     """
@@ -212,7 +249,7 @@ def decide(
         sigma: see `apollonius`; "nn" and "cs" ignore it.
         squared: see `apollonius`; goes with sigma.
 
-    >>> ranking = rank(torch.tensor([[[[0.5, 1.0, 1.2]]]]), torch.tensor([[0.0], [3.0]]), unseen=[1])
+    >>> ranking = rank(torch.tensor([[[[0.5, 0.9, 1.2]]]]), torch.tensor([[0.0], [3.0]]), unseen=[1])
     >>> [decide(ranking, "ac", sigma=sigma).flatten().tolist() for sigma in (1.0, 0.5, 0.4)]
     [[0, 0, 0], [0, 0, 1], [0, 1, 1]]
     """
@@ -309,54 +346,70 @@ class _Band(NamedTuple):
 
     image: int
     rows: slice
-    features: Tensor  # (C,h,W), shifted by the mean prototype
+    features: Tensor  # (C,h,W), shifted by the mean feature
     vertical: _Axis  # from the h rows
     horizontal: _Axis
     pixels: _Pixels
 
 
 class _Block(NamedTuple):
-    """Classes that are scored together: their scores are v @ weight + bias, v shifted by the mean prototype."""
+    """Classes that are scored together: their scores are v @ weight + bias, v shifted by the mean feature.
 
-    labels: Tensor
+    Column j belongs to group j % groups. The first `window` groups hold the classes of the first side, the others,
+    no more than those, the classes of a second side. Columns without a class have hopeless scores and the label -1.
+    """
+
+    labels: Tensor  # of every column
     weight: Tensor
     bias: Tensor
+    groups: int
+    window: int
 
 
 class _Best(NamedTuple):
-    """The largest and, if asked for, the second largest score of each pixel, and which one is the largest."""
+    """The best scores of N pixels on S sides."""
 
-    first: Tensor
-    second: Tensor
-    place: Tensor
+    first: Tensor  # (S,N)
+    second: Tensor  # (1,N), the second best of the first side; nothing of use where it was not asked for
+    label: Tensor  # (S,N), of the best
 
 
 class _Problem:
     """Checked inputs, cut into bands of rows and blocks of classes."""
 
-    def __init__(self, features: Tensor, prototypes: Tensor, size: Sequence[int] | None) -> None:
+    def __init__(
+        self, features: Tensor, prototypes: Tensor, size: Sequence[int] | None, centre: Tensor | None = None
+    ) -> None:
         _check(features, prototypes)
         batch, channels, height, width = features.shape
         self.size = _checked_size((height, width) if size is None else size)
         self.dtype = torch.promote_types(torch.promote_types(features.dtype, prototypes.dtype), torch.float32)
         # A lone row or column is repeated, so that every feature has neighbours.
         self._features = features.expand(batch, channels, max(height, 2), max(width, 2))
-        prototypes = prototypes.to(self.dtype)
-        self._centre = prototypes.mean(0)
-        self._prototypes = prototypes - self._centre
+        self.centre = features.mean((0, 2, 3), dtype=self.dtype) if centre is None else centre
+        self.prototypes = prototypes.to(self.dtype) - self.centre
         source = self._features.shape[2:]
-        self._vertical, self._horizontal = map(partial(_axis, like=self._centre), source, self.size)
+        self._vertical, self._horizontal = map(partial(_axis, like=self.centre), source, self.size)
 
-    def blocks(self, labels: Tensor) -> list[_Block]:
-        """The given classes in blocks, those searched by groups filled up to whole groups with hopeless scores."""
-        lowest = torch.finfo(self.dtype).min / 2  # not -inf, which a weight of zero would turn into NaN
-        blocks = []
-        for chosen in torch.split(labels.to(self._centre.device), _BLOCK) if len(labels) else ():
-            mu = self._prototypes[chosen]
-            missing = -len(chosen) % _GROUPS if len(chosen) > 2 * _GROUPS else 0
-            weight, bias = 2 * mu.T, -mu.square().sum(1)
-            blocks.append(_Block(chosen, F.pad(weight, (0, missing)), F.pad(bias, (0, missing), value=lowest)))
-        return blocks
+    def blocks(self, *sides: Tensor) -> list[_Block]:
+        """The classes of one or two sides in blocks, each with its part of every side."""
+        count = math.ceil(sum(map(len, sides)) / _BLOCK)
+        return [self._block(parts) for parts in zip(*(side.tensor_split(count) for side in sides), strict=True)]
+
+    def _block(self, sides: Sequence[Tensor]) -> _Block:
+        classes = sum(map(len, sides))
+        members = math.ceil(classes / _GROUPS) if classes > 2 * _GROUPS else 1
+        while members > 1 and sum(math.ceil(len(side) / members) for side in sides) > _GROUPS:
+            members += 1
+        groups = [max(1, math.ceil(len(side) / members)) for side in sides]
+        groups[0] = max(groups[0], groups[-1], _GROUPS - sum(groups[1:]) if members > 1 else 0)
+        filled = [
+            F.pad(side, (0, members * n - len(side)), value=-1).view(members, n)
+            for side, n in zip(sides, groups, strict=True)
+        ]
+        labels = torch.cat(filled, 1).flatten().to(self.prototypes.device)
+        weight, bias = _affine(self.prototypes[labels])
+        return _Block(labels, weight, bias.masked_fill(labels < 0, _hopeless(bias.dtype)), sum(groups), groups[0])
 
     def each_band(self, work: Callable[[_Band], None]) -> None:
         """Call `work` with every band: all rows of all images, as many rows at a time as the budget allows."""
@@ -369,7 +422,7 @@ class _Problem:
 
     def _rows_per_band(self) -> int:
         _, channels, height, width = self._features.shape
-        classes = len(self._prototypes)
+        classes = len(self.prototypes)
         # Numbers held per row: some for each pixel, and the features and scores below it in two copies.
         numbers = 32 * self.size[1] + 2 * width * (channels + min(classes, _BLOCK)) * height / self.size[0]
         bands = math.ceil(self.size[0] * numbers * self.dtype.itemsize / BUDGET)
@@ -378,7 +431,7 @@ class _Problem:
     def _band(self, image: int, rows: slice) -> _Band:
         low, step = (part[rows] for part in self._vertical)
         first, last = int(low[0]), int(low[-1]) + 1
-        features = self._features[image, :, first : last + 1].to(self.dtype) - self._centre[:, None, None]
+        features = self._features[image, :, first : last + 1].to(self.dtype) - self.centre[:, None, None]
         vertical = _Axis(low - first, step)
         pixels = _pixels(vertical, self._horizontal, features.shape[2])
         return _Band(image, rows, features.contiguous(), vertical, self._horizontal, pixels)
@@ -403,9 +456,19 @@ def _pixels(vertical: _Axis, horizontal: _Axis, width: int) -> _Pixels:
     return _Pixels(corners.flatten(), weights.flatten(), starts, len(right))
 
 
-def _scores(band: _Band, block: _Block) -> Tensor:
-    """2 v . mu_c - |mu_c|^2 at feature size: (h * W, classes)."""
-    return torch.addmm(block.bias, band.features.flatten(1).T, block.weight)
+def _affine(prototypes: Tensor) -> tuple[Tensor, Tensor]:
+    """Weight and bias of the scores 2 v . mu_c - |mu_c|^2."""
+    return 2 * prototypes.T, -prototypes.square().sum(1)
+
+
+def _scores(band: _Band, weight: Tensor, bias: Tensor) -> Tensor:
+    """Scores at feature size: (h * W, columns)."""
+    return torch.addmm(bias, band.features.flatten(1).T, weight)
+
+
+def _hopeless(dtype: torch.dtype) -> float:
+    """The score of no class: low, but not -inf, which a weight of zero would turn into NaN."""
+    return torch.finfo(dtype).min / 4
 
 
 def _squared_norms(band: _Band) -> Tensor:
@@ -431,57 +494,59 @@ def _squared_norms(band: _Band) -> Tensor:
 
 
 def _best(band: _Band, blocks: list[_Block], with_second: bool = False) -> _Best:
-    """The best scores of each pixel in all blocks and the best one's label; -inf and -1 where there is none."""
-    if not blocks:
-        none = torch.full_like(band.pixels.weights[::4], -math.inf)
-        return _Best(none, none, torch.full_like(none, -1, dtype=torch.long))
-    return reduce(_better, (_best_in_block(band, block, with_second) for block in blocks))
+    """The best of all blocks; -inf and -1 where a side has no class."""
+    first, second, label = reduce(_better, (_best_in_block(band, block, with_second) for block in blocks))
+    hopeless = _hopeless(first.dtype) / 2  # interpolation may have changed its last digit
+    return _Best(F.threshold(first, hopeless, -math.inf), F.threshold(second, hopeless, -math.inf), label)
 
 
 def _better(a: _Best, b: _Best) -> _Best:
-    second = torch.minimum(a.first, b.first).maximum(a.second).maximum(b.second)
-    return _Best(a.first.maximum(b.first), second, torch.where(b.first > a.first, b.place, a.place))
+    second = torch.minimum(a.first[:1], b.first[:1]).maximum(a.second).maximum(b.second)
+    return _Best(a.first.maximum(b.first), second, torch.where(b.first > a.first, b.label, a.label))
 
 
 def _best_in_block(band: _Band, block: _Block, with_second: bool) -> _Best:
-    """The best scores of each pixel in one block and the best one's label; many classes are searched by groups."""
-    table = _scores(band, block)
+    table = _scores(band, block.weight, block.bias)
     by_group = None
-    if table.shape[1] > 2 * _GROUPS:
-        by_group = _transposed(table.view(len(table), -1, _GROUPS)).flatten(0, 1)
-    parts = [_best_column(table, by_group, pixels, with_second) for pixels in band.pixels.split(2 * _GROUPS)]
-    first, second, column = (torch.cat(part) for part in zip(*parts, strict=True))
+    if table.shape[1] > block.groups:
+        by_group = _transposed(table.view(len(table), -1, block.groups)).flatten(0, 1)
+    parts = [_best_column(table, by_group, pixels, block, with_second) for pixels in band.pixels.split(2 * _GROUPS)]
+    first, second, column = (torch.cat(part, 1) for part in zip(*parts, strict=True))
     return _Best(first, second, block.labels[column])
 
 
-def _best_column(table: Tensor, by_group: Tensor | None, pixels: _Pixels, with_second: bool) -> _Best:
-    """The best of the interpolated columns of `table`.
+def _best_column(table: Tensor, by_group: Tensor | None, pixels: _Pixels, block: _Block, with_second: bool) -> _Best:
+    """The best of the interpolated columns of `table`, whose places stand for labels.
 
-    With groups, the best one is found by values alone, which is fast, and then its columns are interpolated once
-    more to find the best among them. Column j is in group j % _GROUPS; `by_group` has a row for each group of
-    each row of `table`.
+    With groups, the best one of each side is found by values alone, which is fast, and then its columns are
+    interpolated once more to find the best among them. `by_group` has a row for each group of each row of `table`.
     """
     if by_group is None:
-        return _top(pixels.interpolate(table), pixels.width, with_second)
-    columns = table.shape[1]
-    peaks = [part.interpolate(table).view(-1, columns // _GROUPS, _GROUPS).amax(1) for part in pixels.split(columns)]
-    group = _top(torch.cat(peaks), pixels.width, with_second)
-    corners = torch.add(group.place.unsqueeze(1), pixels.corners.view(-1, 4), alpha=_GROUPS).flatten()
-    member = _top(pixels._replace(corners=corners).interpolate(by_group), pixels.width, with_second)
-    place = member.place * _GROUPS + group.place
-    return _Best(member.first, member.second.maximum(group.second), place)
+        return _top(pixels.interpolate(table), block.window, pixels.width, with_second)
+    columns, groups = table.shape[1], block.groups
+    peaks = [part.interpolate(table).view(-1, columns // groups, groups).amax(1) for part in pixels.split(columns)]
+    best = _top(torch.cat(peaks), block.window, pixels.width, with_second)
+    members = []
+    for side, group in enumerate(best.label):
+        corners = torch.add(group.unsqueeze(1), pixels.corners.view(-1, 4), alpha=groups).flatten()
+        scores = pixels._replace(corners=corners).interpolate(by_group)
+        members.append(_top(scores, columns // groups, pixels.width, with_second and side == 0))
+    first, place = (torch.cat([getattr(member, part) for member in members]) for part in ("first", "label"))
+    return _Best(first, members[0].second.maximum(best.second), place * groups + best.label)
 
 
-def _top(scores: Tensor, width: int, with_second: bool) -> _Best:
-    """The best of the columns at each pixel, for whole rows of `width` pixels: (N,n) -> (N,).
+def _top(scores: Tensor, window: int, width: int, with_second: bool) -> _Best:
+    """The best among the first `window` columns and, if there are more, among the others, for (N,n) scores.
 
-    Pooling is what finds maxima and their places fastest in torch: a row of pixels is an image to it, with the
-    pixels as channels and the columns as height.
+    Pooling is what finds maxima and their places fastest in torch: a row of `width` pixels is an image to it, with
+    the pixels as channels and the columns as height.
     """
     images = _transposed(scores.view(-1, width, scores.shape[1])).unsqueeze(2).permute(0, 3, 1, 2)
-    first, place = F.max_pool2d_with_indices(images, (images.shape[2], 1))
-    second = images.scatter_(2, place, -math.inf).amax(2) if with_second else torch.full_like(first, -math.inf)
-    return _Best(first.flatten(), second.flatten(), place.flatten())
+    first, place = F.max_pool2d_with_indices(images, (window, 1), ceil_mode=True)
+    second = first[:, :, :1]
+    if with_second:
+        second = images.scatter_(2, place[:, :, :1], -math.inf)[:, :, :window].amax(2, keepdim=True)
+    return _Best(*(part.squeeze(3).permute(2, 0, 1).flatten(1) for part in (first, second, place)))
 
 
 def _transposed(matrices: Tensor) -> Tensor:

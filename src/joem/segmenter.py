@@ -16,7 +16,7 @@ from torch import Tensor
 from torchvision.transforms.v2.functional import resize
 
 from joem import data, decision, tiles
-from joem.decision import Ranking
+from joem.decision import Norms, Ranking
 from joem.engine.files import write_json
 from joem.engine.model import DEFAULT_MODEL, DESCRIPTION, WEIGHTS, Model
 from joem.errors import BadUsage, JoemError
@@ -150,10 +150,12 @@ class Classes:
     prototypes: Tensor
     owners: Tensor
 
-    def rank(self, features: Tensor, size: Sequence[int] | None, unseen: Sequence[int]) -> Ranking:
+    def rank(
+        self, features: Tensor, size: Sequence[int] | None, unseen: Sequence[int], known: Norms | None = None
+    ) -> Ranking:
         """`decision.rank` where the distance to a class is that to the nearest of its words."""
         is_unseen = torch.isin(self.owners, torch.tensor(unseen, dtype=torch.int64))
-        ranking = decision.rank(features, self.prototypes, is_unseen, size)
+        ranking = decision.rank(features, self.prototypes, is_unseen, size, known)
         if len(self.owners) == len(self.names):  # a word each
             return ranking
         owners = self.owners.to(features.device)
@@ -161,7 +163,7 @@ class Classes:
         second = ranking.second_seen_distance
         for place in self._seen_with_synonyms(is_unseen):
             others = self.prototypes[~is_unseen & (self.owners != place)]  # the second class, not the second word
-            apart = decision.rank(features, others, (), size).seen_distance if len(others) else torch.inf
+            apart = decision.rank(features, others, (), size, known).seen_distance if len(others) else torch.inf
             second = torch.where(nearest_seen == place, apart, second)
         return Ranking(nearest_seen, ranking.seen_distance, second, nearest_unseen, ranking.unseen_distance)
 
@@ -258,12 +260,16 @@ class Scene:
         ratio = first.distance / second.distance if second and second.distance else None
         return Explanation(x, y, first, second, ratio, winners)
 
+    @cached_property
+    def _norms(self) -> Norms:
+        return decision.norms(self.features, self.size)
+
     def _ranked(self, names: Sequence[str] | None) -> tuple[Classes, Ranking]:
         key = None if names is None else tuple(names)
         found = self._latest.get(key)
         if found is None:
             classes = self.segmenter.classes(names)
-            found = classes, classes.rank(self.features, self.size, classes.unseen)
+            found = classes, classes.rank(self.features, self.size, classes.unseen, self._norms)
             self._latest.clear()
             self._latest[key] = found
         return found
@@ -280,7 +286,7 @@ class Scene:
 
     def _certainty(self, classes: Classes, ranking: Ranking, labels: Tensor) -> Tensor:
         """1 - d / d' of every pixel, d the distance to its class and d' that to the nearest other one; at least 0."""
-        among_all = classes.rank(self.features, self.size, unseen=())
+        among_all = classes.rank(self.features, self.size, (), self._norms)
         taken = torch.where(labels == ranking.unseen, ranking.unseen_distance, ranking.seen_distance)
         other = torch.where(labels == among_all.seen, among_all.second_seen_distance, among_all.seen_distance)
         return (1 - taken / other).clamp(min=0).nan_to_num(0)[0].cpu()
