@@ -1,14 +1,16 @@
 """joem-cosine and what ImageNet's names teach, against the equations."""
 
+import itertools
 import math
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from joem import engine, imagenet, methods, recipe, semantics
 from joem.errors import BadUsage
 from joem.methods.cosine import taught_names
-from joem.models import imagenet_classifier
+from joem.models import ImageNetClassifier
 from joem.recipe import MethodSettings, ModelSettings
 from joem.vocabulary import VOID, Vocabulary
 
@@ -28,6 +30,12 @@ def build(members=1, **changes):
     made = methods.get("joem-cosine")(model, settings, VOCABULARY, source.vectors(VOCABULARY.names))
     made.learn_names(source)
     return made.eval(), source
+
+
+def classifier(classes):
+    made = ImageNetClassifier(320, classes)
+    made.take_weights(model_settings())
+    return made
 
 
 def test_kinds_of_voc_classes_are_what_they_say():
@@ -94,7 +102,7 @@ def test_the_objective_follows_its_equations(names):
         assert len(kept) == (1000 if names == "all" else 997)
         taught_words = [imagenet.names()[index] for index in kept]
         named = made.prototypes(source.vectors(taught_words), taught_words).detach()
-        teacher = imagenet_classifier(model_settings(), kept)(hypercolumns[:, 152:472])
+        teacher = classifier(kept)(hypercolumns[:, 152:472])
         total = 0.0
         for b in range(2):
             for p in range(5):
@@ -115,7 +123,7 @@ def test_members_learn_apart_and_decide_together():
         features = made.features(hypercolumns)
         prototypes = made.prototypes(source.vectors(VOCABULARY.names), VOCABULARY.names)
         named = made.prototypes(source.vectors(imagenet.names()), imagenet.names())
-        taught = imagenet_classifier(model_settings(), range(1000))(hypercolumns[:, 152:472]).softmax(1)
+        taught = classifier(range(1000))(hypercolumns[:, 152:472]).softmax(1)
         hidden = made.visual.head.layers[:3](hypercolumns)
     last, losses, agreements, cosines = made.visual.head.layers[3], [], [], []
     for part, half in ((slice(0, 2), slice(0, 4)), (slice(2, 4), slice(4, 8))):
@@ -156,7 +164,7 @@ def test_the_dense_classifier_is_the_networks_own():
     picture = torch.randn(1, 3, 64, 64)
     with torch.no_grad():
         last = network.blocks(network.bn1(network.conv_stem(picture)))
-        dense = imagenet_classifier(model_settings(), range(1000))(last)
+        dense = classifier(range(1000))(last)
         features = network.forward_features(picture)
         expected = network.classifier(features.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
     torch.testing.assert_close(dense, expected, atol=1e-3, rtol=1e-3)
@@ -169,6 +177,48 @@ def test_features_and_prototypes_have_unit_length_and_the_teacher_is_not_saved(t
     features = made.features(torch.randn(1, 3, 40, 40))
     torch.testing.assert_close(features.norm(dim=1), torch.ones_like(features[:, 0]))
     assert float(made.prototypes(source.vectors(["tractor"]), ["tractor"]).norm().detach()) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("names", ["strict", "all"])
+def test_the_teacher_has_a_say_in_the_cosine(names):
+    made, source = build(members=2, names=names, teacher_weight=0.5)
+    words = ["tractor", "cow", "horse"]
+    vectors = source.vectors(words)
+    picture = torch.randn(2, 3, 40, 56)
+    with torch.no_grad():
+        maps = made.visual.maps(picture)
+        cosines = torch.einsum("bchw,kc->bkhw", made.features(picture), made.prototypes(vectors, words))
+        # Straight from the definition, pixel by pixel.
+        students = made._unit(made.visual(picture))
+        kept = taught_names(made.settings, VOCABULARY)
+        chances = classifier(kept)(maps[-1]).softmax(dim=1)
+        heard = source.vectors([imagenet.names()[index] for index in kept])
+        expected = torch.zeros(2, 6, *maps[-1].shape[-2:])
+        for b, y, x in itertools.product(*map(range, (2, *maps[-1].shape[-2:]))):
+            mean = sum(chance * vector for chance, vector in zip(chances[b, :, y, x], heard, strict=True))
+            expected[b, :, y, x] = mean / mean.norm()
+        expected = F.interpolate(expected, size=students.shape[-2:], mode="bilinear", align_corners=False)
+        for k, vector in enumerate(vectors):
+            own = (students * made._place(vectors)[k][:, None, None]).sum(dim=1)
+            teachers = (expected * (vector / vector.norm())[:, None, None]).sum(dim=1)
+            torch.testing.assert_close(cosines[:, k], (own + 0.5 * teachers) / 1.5, atol=1e-5, rtol=1e-4)
+
+
+def test_the_teacher_with_a_say_is_saved_and_changes_no_objective():
+    made, _ = build(names="all", teacher_weight=0.5)
+    silent, _ = build(names="all")
+    hypercolumns, labels = torch.randn(2, 1112, 3, 3), torch.tensor([0, 1]).view(2, 1, 1).expand(2, 3, 3)
+    for name, term in made(hypercolumns, labels).terms.items():
+        torch.testing.assert_close(term, silent(hypercolumns, labels).terms[name])
+    fresh = methods.get("joem-cosine")(model_settings(), made.settings, VOCABULARY, made.vectors)
+    fresh.load_state_dict(made.state_dict())
+    torch.testing.assert_close(fresh.eval().features(hypercolumns), made.features(hypercolumns))
+
+
+def test_without_names_the_teacher_has_no_say():
+    made, _ = build(names="none", teacher_weight=0.5)
+    assert made.teacher is None
+    assert made.features(torch.randn(1, 3, 40, 40)).shape[1] == 4
 
 
 def test_the_background_may_lie_further_out():
@@ -187,7 +237,7 @@ def test_names_need_a_frozen_hypercolumn_encoder():
     with pytest.raises(BadUsage, match=r"--model.freeze_backbone true"):
         made.learn_names(source)
     with pytest.raises(BadUsage, match=r"--model.weights wheel"):
-        imagenet_classifier(ModelSettings(weights="none"), [0])
+        ImageNetClassifier(320, [0]).take_weights(ModelSettings(weights="none"))
 
 
 def test_a_model_taught_by_names_trains_saves_and_takes_new_words(tmp_path):

