@@ -116,11 +116,34 @@ def test_ranking_holds_the_nearest_distances(problem):
             assert_close(expected.gather(-1, label.unsqueeze(-1)).squeeze(-1), nearest[..., 0])
 
 
+@settings(deadline=None, max_examples=60)
+@given(problems(), st.floats(-5, 5))
+def test_a_picture_ranked_again_needs_no_new_norms(problem, shift):
+    features, prototypes, unseen, size = problem
+    features = features + shift
+    known = decision.norms(features, size)
+    centre = features.mean((0, 2, 3))
+    assert_close(known.squares.sqrt(), defined_distances(features, centre[None], size)[..., 0])
+    again = decision.rank(features, prototypes, unseen, size, known)
+    first = decision.rank(features, prototypes, unseen, size)
+    assert torch.equal(again.seen, first.seen)
+    assert torch.equal(again.unseen, first.unseen)
+    for place in (1, 2, 4):
+        assert_close(again[place], first[place].double())
+
+
+def test_norms_of_another_size_are_refused():
+    features = torch.zeros(1, 2, 3, 3)
+    with pytest.raises(BadUsage, match=r"known holds norms of \(1, 6, 6\), expected \(1, 3, 3\)"):
+        decision.rank(features, torch.zeros(2, 2), (), known=decision.norms(features, (6, 6)))
+
+
+@pytest.mark.parametrize("share", [0.02, 0.4, 0.95])
 @pytest.mark.parametrize("classes", [64, 65, 96, 131, 300])
-def test_many_classes_in_groups_blocks_and_tiles(classes, monkeypatch):
+def test_many_classes_in_groups_blocks_and_tiles(classes, share, monkeypatch):
     torch.manual_seed(classes)
     features, prototypes, size = torch.randn(2, 6, 5, 7), torch.randn(classes, 6), (17, 12)
-    unseen = torch.rand(classes) < 0.4
+    unseen = torch.rand(classes) < share
     expected = defined_distances(features, prototypes, size)
     whole = decision.rank(features, prototypes, unseen, size)
     monkeypatch.setattr(decision, "BUDGET", 1)

@@ -140,6 +140,9 @@ def rank(
     [2, 2.0, 3.0, 1, 1.0]
     """
     problem = _Problem(features, prototypes, size, None if known is None else known.centre)
+    if known is not None and known.squares.shape != (len(features), *problem.size):
+        expected = (len(features), *problem.size)
+        raise BadUsage(f"known holds norms of {tuple(known.squares.shape)}, expected {expected}: call norms again.")
     is_unseen = class_mask(unseen, len(prototypes))
     sides = [mask.nonzero().squeeze(1) for mask in (~is_unseen, is_unseen)]
     blocks = problem.blocks(*sides)
