@@ -363,6 +363,27 @@ def test_mmd_is_the_double_sum_over_kernels(seed, n, m):
     assert float(compared.moment_matching(x, y)) == pytest.approx(math.sqrt(max(expected, 1e-8)), abs=1e-6)
 
 
+@given(SEEDS, st.integers(1, 6))
+@settings(deadline=None, max_examples=15)
+def test_fitted_kernels_follow_the_mean_squared_distance(seed, n):
+    torch.manual_seed(seed)
+    x = 7 * torch.randn(n, 3).double()
+    mean = sum(float((a - b).square().sum()) for a in x for b in x) / n**2
+    expected = [s * mean / 20 if mean else s for s in (2, 5, 10, 20, 40, 80)]
+    assert list(compared.fitted_kernels(x)) == pytest.approx(expected, rel=1e-5)
+
+
+def test_features_far_apart_teach_a_generator_only_by_kernels_that_fit():
+    torch.manual_seed(0)
+    target = 20 * torch.randn(60, 8) + 100
+    gradients = {}
+    for name, kernels in {"own": compared.KERNELS, "fitted": compared.fitted_kernels(target)}.items():
+        made = torch.zeros(60, 8).requires_grad_()
+        compared.moment_matching(target, made, kernels).backward()
+        gradients[name] = float(made.grad.norm())
+    assert gradients["own"] < 1e-6 < 1e-4 < gradients["fitted"]
+
+
 def test_moment_matching_of_equal_samples_has_a_finite_gradient():
     x = torch.randn(5, 3, requires_grad=True)
     compared.moment_matching(x, x.detach().clone()).backward()

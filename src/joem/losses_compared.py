@@ -96,6 +96,19 @@ def moment_matching(real: Tensor, made: Tensor, kernels: Sequence[float] = KERNE
     return squared_mmd(real, made, kernels).clamp(min=1e-8).sqrt()
 
 
+def fitted_kernels(features: Tensor) -> tuple[float, ...]:
+    """ZS3Net's kernel widths times m / 20, m the mean squared distance between the features (N,C).
+
+    The widths then go from a tenth of m to four times m. Kernels much narrower than the distances between features are
+    zero everywhere, and a generator learns nothing from them.
+
+    >>> fitted_kernels(torch.tensor([[0.0], [20.0]]))  # m = (0 + 400 + 400 + 0) / 4
+    (20.0, 50.0, 100.0, 200.0, 400.0, 800.0)
+    """
+    mean_square = 2 * float(features.detach().float().var(dim=0, correction=0).sum())
+    return tuple(width * mean_square / 20 for width in KERNELS) if mean_square > 0 else KERNELS
+
+
 def weighted_cross_entropy(logits: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
     """Cross entropy of samples (N,K) with a weight per class, Σ_i w(y_i) CE_i / Σ_i w(y_i).
 

@@ -154,6 +154,8 @@ class GeneratorSettings:
         noise: size of the noise next to the word vector.
         hidden: size of the generator's hidden layer.
         samples: features per class and batch that are compared or made up.
+        fit_kernels: scale the kernels that compare real and made-up features to the distances between real ones;
+            ZS3Net's own widths suit its own encoder.
         unseen_weight: weight of made-up unseen features in the classifier's cross entropy.
         self_training: zs3net, the share of the most confident void pixels that get a label of their own; 0 is off.
         graph_context: zs3net, generate from the graph of which classes touch in a picture.
@@ -167,6 +169,7 @@ class GeneratorSettings:
     noise: int = 300
     hidden: int = 256
     samples: int = 128
+    fit_kernels: bool = False
     unseen_weight: float = 10.0
     self_training: float = 0.0
     graph_context: bool = False

@@ -14,7 +14,7 @@ from joem.engine import Model, Problem
 from joem.engine.files import read_json, write_json
 from joem.errors import BadUsage, choose
 from joem.losses import resized
-from joem.losses_compared import moment_matching
+from joem.losses_compared import KERNELS, fitted_kernels, moment_matching
 from joem.methods.cagnet import CaGNet
 from joem.methods.generative import GenerativeMethod, by_class
 from joem.recipe import Recipe
@@ -104,6 +104,7 @@ def held_out_quality(model: Model, fold: Problem) -> list[Quality]:
     pixels, size = _real_features(method, fold)
     seen = torch.cat([rows for label, rows in pixels.items() if label in vocabulary.seen_indices])
     context = resized(data.seen_only(fold.train, vocabulary, fold.rule).labels(0)[None], size)
+    kernels = fitted_kernels(seen) if model.recipe.method.generator.fit_kernels else KERNELS
     found = []
     for label in vocabulary.unseen_indices:
         if len(pixels.get(label, ())) < _FEWEST:
@@ -112,7 +113,8 @@ def held_out_quality(model: Model, fold: Problem) -> list[Quality]:
         real, other = rows[: len(rows) // 2], rows[len(rows) // 2 :]
         made = method.make([label], len(other), context)[:, 0]
         guesses = (other, made, _gaussian(other, len(other)), _gaussian(seen, len(other)))
-        found.append(Quality(vocabulary.names[label], *(float(moment_matching(real, guess)) for guess in guesses)))
+        distances = (float(moment_matching(real, guess, kernels)) for guess in guesses)
+        found.append(Quality(vocabulary.names[label], *distances))
     return found
 
 

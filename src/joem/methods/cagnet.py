@@ -10,8 +10,10 @@ from torch.func import functional_call
 
 from joem import losses
 from joem.losses_compared import (
+    KERNELS,
     discriminator_loss,
     divergence_from_normal,
+    fitted_kernels,
     fooling_loss,
     moment_matching,
 )
@@ -107,7 +109,8 @@ class CaGNet(ClassifierMethod):
         both = torch.cat([real, made], dim=1).T[None, :, None]
         chosen = by_class(both, truth[None, None], self.settings.generator.samples).values()
         pairs = [pixels.chunk(2, dim=1) for pixels in chosen]
-        return torch.stack([moment_matching(one, other) for one, other in pairs]).mean()
+        kernels = fitted_kernels(real) if self.settings.generator.fit_kernels else KERNELS
+        return torch.stack([moment_matching(one, other, kernels) for one, other in pairs]).mean()
 
     def parameter_groups(self, head_multiplier: float) -> dict[str, list[dict[str, Any]]]:
         """Everything, then everything but the visual encoder."""

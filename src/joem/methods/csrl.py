@@ -45,7 +45,7 @@ class CSRL(GenerativeMethod):
         means = made.mean(dim=0)
         divergence = losses.semantic_consistency(self.vectors, means, settings.tau_s, settings.tau_mu)
         return {
-            "point": mean_moment_matching(real, made[:, list(real)]),
+            "point": mean_moment_matching(real, made[:, list(real)], settings.generator.fit_kernels),
             "pair": settings.generator.pair_weight * pairwise_relations(self.vectors, means),
             "list": settings.generator.list_weight * divergence / count,
         }

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from joem import losses
-from joem.losses_compared import moment_matching, weighted_cross_entropy
+from joem.losses_compared import KERNELS, fitted_kernels, moment_matching, weighted_cross_entropy
 from joem.methods.base import Objective, group
 from joem.methods.classifier import ClassifierMethod
 from joem.recipe import GeneratorSettings
@@ -50,7 +50,8 @@ class GenerativeMethod(ClassifierMethod):
     def generator_terms(self, features: Tensor, labels: Tensor) -> dict[str, Tensor]:
         """sqrt(MMD²) between real and made-up features, the mean over the classes of the batch."""
         real = by_class(features, labels, self.settings.generator.samples)
-        return {"mmd": mean_moment_matching(real, self.make(list(real), self.settings.generator.samples, labels))}
+        made = self.make(list(real), self.settings.generator.samples, labels)
+        return {"mmd": mean_moment_matching(real, made, self.settings.generator.fit_kernels)}
 
     def classify(self, features: Tensor, labels: Tensor) -> Objective:
         """Cross entropy over all classes of real pixels of seen and made-up ones of unseen classes."""
@@ -89,9 +90,10 @@ def by_class(features: Tensor, labels: Tensor, most: int) -> dict[int, Tensor]:
     return found
 
 
-def mean_moment_matching(real: Mapping[int, Tensor], made: Tensor) -> Tensor:
+def mean_moment_matching(real: Mapping[int, Tensor], made: Tensor, fit_kernels: bool = False) -> Tensor:
     """sqrt(MMD²) between real features by class and made-up ones (N,K,C) of the same classes, the mean over these."""
-    parts = [moment_matching(rows, made[:, place]) for place, rows in enumerate(real.values())]
+    kernels = fitted_kernels(torch.cat(list(real.values()))) if fit_kernels and real else KERNELS
+    parts = [moment_matching(rows, made[:, place], kernels) for place, rows in enumerate(real.values())]
     return torch.stack(parts).mean() if parts else 0 * made.sum()
 
 
