@@ -6,7 +6,7 @@ was, and jobs with the same folder share what they have in common.
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -59,7 +59,7 @@ class Workplace:
         """The folder of the trainings, which jobs share."""
         return self.out / "runs" / self.scale
 
-    def settings(self, name: str, **method: Any) -> Recipe:
+    def settings(self, name: str, /, **method: Any) -> Recipe:
         """A recipe in the box with the paper's objective, which lite recipes replace, and some settings of it."""
         settings = deepcopy(recipe.load(name))
         settings.data.root = self.root or settings.data.root
@@ -129,8 +129,12 @@ class Table:
         for name in self.recipes[place.scale]:
             folder = place.runs / "compared" / name
             settings, seeds = place.settings(name), _SEEDS[place.scale]
+            own = {
+                method: replace(place.settings(each, name=method), data=settings.data)
+                for method, each in compare.own_recipes(name).items()
+            }
             try:
-                compared = compare.run(settings, folder, self.table, self.methods, seeds=seeds)
+                compared = compare.run(settings, folder, self.table, self.methods, seeds=seeds, own=own)
             except Interrupted:
                 raise
             except JoemError as error:

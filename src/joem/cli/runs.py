@@ -160,9 +160,11 @@ def _compare(words: Sequence[str]) -> None:
         return wish, recipe_of(wish, parser)
 
     wish, settings = read(protocol)
-    from joem import compare, methods
+    from dataclasses import replace
 
-    own = {name: read(f"{protocol}-{name}")[1] for name in methods.METHODS if f"{protocol}-{name}" in recipe.names()}
+    from joem import compare
+
+    own = {method: replace(read(name)[1], data=settings.data) for method, name in compare.own_recipes(protocol).items()}
     names = None if wish.methods == "all" else [name.strip() for name in wish.methods.split(",")]
     choose("table", wish.table, (*compare.TABLES, "generators"))
     if wish.table == "generators":

@@ -2,7 +2,7 @@
 
 from joem.compare.quality import Quality, generator_quality, generators, quality_table
 from joem.compare.rows import TABLES, Row, Variant, rows
-from joem.compare.runs import Comparison, run
+from joem.compare.runs import Comparison, own_recipes, run
 from joem.compare.tables import class_table, latex, markdown, rule_table, scale, score_table, write
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "generators",
     "latex",
     "markdown",
+    "own_recipes",
     "quality_table",
     "rows",
     "rule_table",

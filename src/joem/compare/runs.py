@@ -1,5 +1,6 @@
 """Training and scoring what a table needs and is not there yet."""
 
+import re
 import shutil
 import statistics
 import time
@@ -11,6 +12,7 @@ from typing import Any
 import torch
 
 from joem import calibration, data, engine, methods
+from joem import recipe as recipes
 from joem.compare.rows import Row, Variant, published_on, rows
 from joem.engine import Interrupted, Model, Problem
 from joem.engine.files import read_json, write_json
@@ -131,6 +133,17 @@ def run(
         raise JoemError("Nothing could be run:\n  " + "\n  ".join(failures))
     found = tuple(row for row in wanted if row.variant.name in results)
     return Comparison(table, recipe, runs.problem(False), found, results, folds, tuple(failures))
+
+
+def own_recipes(protocol: str) -> dict[str, str]:
+    """The recipes of methods that have their own for a protocol, by method; splits of VOC share those of unseen-4.
+
+    >>> own_recipes("voc-zs3-10-lite")["zs3net"]
+    'voc-zs3-4-lite-zs3net'
+    """
+    family = re.sub(r"^voc-zs3-\d+-lite$", "voc-zs3-4-lite", protocol)
+    known = recipes.names()
+    return {name: f"{family}-{name}" for name in methods.METHODS if f"{family}-{name}" in known}
 
 
 @dataclass
