@@ -51,6 +51,13 @@ def test_kinds_of_voc_classes_are_what_they_say():
     assert sum(map(len, voc)) == len(set().union(*voc))  # no ImageNet class is a kind of two of them
 
 
+def test_meanings_are_names_with_their_dictionary_entries():
+    assert len(set(imagenet.meanings())) == 1000
+    assert imagenet.meanings()[339] == "sorrel, a horse of a brownish orange to light brown color"
+    assert all(text.startswith(f"{name}, ") for name, text in zip(imagenet.names(), imagenet.meanings(), strict=True))
+    assert not [text for text in imagenet.meanings() if text.endswith(", ")]
+
+
 def test_kinds_of_other_names_are_found_by_their_last_word():
     assert [imagenet.names()[index] for index in sorted(imagenet.kinds_of("lamp"))] == ["table lamp"]
     assert imagenet.kinds_of("nothing of this kind at all xyz") == frozenset()
@@ -191,8 +198,11 @@ def test_the_teacher_has_a_say_in_the_cosine(names):
         # Straight from the definition, pixel by pixel.
         students = made._unit(made.visual(picture))
         kept = taught_names(made.settings, VOCABULARY)
-        chances = classifier(kept)(maps[-1]).softmax(dim=1)
-        heard = source.vectors([imagenet.names()[index] for index in kept])
+        around = F.avg_pool2d(maps[-1], 5, stride=1, padding=2, count_include_pad=False)
+        chances = classifier(kept)(around).softmax(dim=1)
+        heard = source.vectors([imagenet.meanings()[index] for index in kept])
+        heard = heard - heard.mean(dim=0)
+        heard = heard / heard.norm(dim=1, keepdim=True)
         expected = torch.zeros(2, 6, *maps[-1].shape[-2:])
         for b, y, x in itertools.product(*map(range, (2, *maps[-1].shape[-2:]))):
             mean = sum(chance * vector for chance, vector in zip(chances[b, :, y, x], heard, strict=True))

@@ -77,6 +77,20 @@ def names() -> tuple[str, ...]:
     return tuple(each[0] for each in synonyms())
 
 
+@cache
+def meanings() -> tuple[str, ...]:
+    """The first name of every class with what a dictionary says of it: "ox" alone could be anything.
+
+    >>> meanings()[345]
+    'ox, an adult castrated bull of the genus Bos'
+    """
+    from timm.data import ImageNetInfo
+
+    info = ImageNetInfo()
+    told = (info.index_to_description(index, detailed=True).partition(": ")[2] for index in range(len(names())))
+    return tuple(f"{name}, {text.partition(';')[0]}" for name, text in zip(names(), told, strict=True))
+
+
 def kinds_of(name: str) -> frozenset[int]:
     """The classes of ImageNet that are a class, a kind of it or a part of it.
 

@@ -34,15 +34,18 @@ class CosineJoEm(Method):
     ever tied down land in different places in each, and the mean is better than any.
 
     With a `teacher_weight` w above 0 the teacher has a say at test time too. It is one more member that learns
-    nothing: its part of v is the mean of the names' word vectors, weighted by what it sees and of unit length, its
-    part of mu is the word vector itself, and cos(v, mu) = (members' cosine + w * teacher's cosine) / (1 + w). What
-    the student learned on training pictures says little of things they never show; the teacher has seen them.
+    nothing: its part of v is the mean of the names' meanings, weighted by what it sees around the pixel and of unit
+    length, its part of mu is the word vector itself, and cos(v, mu) = (members' cosine + w * teacher's) / (1 + w).
+    What the student learned on training pictures says little of things they never show; the teacher has seen them.
+    A meaning is the vector of the name with its dictionary entry ("ox" alone is near no animal), with the mean of
+    all such vectors taken off.
     """
 
     title: ClassVar[str] = "JoEm on cosines"
     rule: ClassVar[str] = "cs"
 
     name_vectors: Tensor
+    meanings: Tensor
 
     def __init__(self, model: ModelSettings, settings: MethodSettings, vocabulary: Vocabulary, vectors: Tensor) -> None:
         super().__init__(model, settings, vocabulary, vectors)
@@ -63,7 +66,9 @@ class CosineJoEm(Method):
         self._last = self.visual.head.last
         kept, saved = taught_names(self.settings, self.vocabulary), self._teacher_weight > 0
         self.teacher = ImageNetClassifier(self._last.stop - self._last.start, kept, saved)
-        self.register_buffer("name_vectors", torch.zeros(len(kept), self.vectors.shape[1]), persistent=saved)
+        unknown = torch.zeros(len(kept), self.vectors.shape[1])
+        self.register_buffer("name_vectors", unknown, persistent=False)
+        self.register_buffer("meanings", unknown.clone(), persistent=saved)
 
     def learn_names(self, semantics: Semantics) -> None:
         """Take the word vectors of ImageNet's names and the weights of the classifier that teaches them."""
@@ -73,9 +78,11 @@ class CosineJoEm(Method):
             self._add_teacher()
         assert self.teacher is not None
         self.teacher.take_weights(self.visual.settings)
-        names = imagenet.names()
         kept = taught_names(self.settings, self.vocabulary)
-        self.name_vectors.copy_(semantics.vectors([names[index] for index in kept]))
+        self.name_vectors.copy_(semantics.vectors([imagenet.names()[index] for index in kept]))
+        if self._teacher_weight:
+            meanings = semantics.vectors([imagenet.meanings()[index] for index in kept])
+            self.meanings.copy_(F.normalize(meanings - meanings.mean(dim=0), dim=1))
 
     def forward(self, inputs: Tensor, labels: Tensor) -> Objective:
         """L_cos and w * L_names on a batch of pictures or hypercolumns."""
@@ -104,8 +111,9 @@ class CosineJoEm(Method):
         if isinstance(inputs, Tensor) and inputs.shape[1] == 3:
             inputs = self.visual.maps(inputs)
         own = self._unit(super().features(inputs))
-        seen = self.teacher(inputs[:, self._last] if isinstance(inputs, Tensor) else inputs[-1]).softmax(dim=1)
-        expected = F.normalize(F.conv2d(seen, self.name_vectors.T[:, :, None, None]), dim=1)
+        assert isinstance(self.visual.head, HypercolumnHead)
+        seen = self.teacher(self.visual.head.around(inputs)).softmax(dim=1)
+        expected = F.normalize(F.conv2d(seen, self.meanings.T[:, :, None, None]), dim=1)
         return self._with_say(own, F.interpolate(expected, size=own.shape[-2:], mode="bilinear", align_corners=False))
 
     def prototypes(self, vectors: Tensor, names: Sequence[str]) -> Tensor:
