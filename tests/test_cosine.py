@@ -194,24 +194,43 @@ def test_the_teacher_has_a_say_in_the_cosine(names):
     picture = torch.randn(2, 3, 40, 56)
     with torch.no_grad():
         maps = made.visual.maps(picture)
-        cosines = torch.einsum("bchw,kc->bkhw", made.features(picture), made.prototypes(vectors, words))
         # Straight from the definition, pixel by pixel.
         students = made._unit(made.visual(picture))
         kept = taught_names(made.settings, VOCABULARY)
-        around = F.avg_pool2d(maps[-1], 5, stride=1, padding=2, count_include_pad=False)
-        chances = classifier(kept)(around).softmax(dim=1)
+        chances = (classifier(kept)(maps[-1]) / 0.6).softmax(dim=1)
         heard = source.vectors([imagenet.meanings()[index] for index in kept])
         heard = heard - heard.mean(dim=0)
         heard = heard / heard.norm(dim=1, keepdim=True)
-        expected = torch.zeros(2, 6, *maps[-1].shape[-2:])
+        made.frequencies.copy_(torch.rand(len(kept)) + 0.1)
+        cosines = torch.einsum("bchw,kc->bkhw", made.features(picture), made.prototypes(vectors, words))
+        rarity = [(float(made.frequencies.median()) / float(q)) ** 2 for q in made.frequencies]
+        say, opinion = torch.zeros(2, 1, *maps[-1].shape[-2:]), torch.zeros(2, 6, *maps[-1].shape[-2:])
         for b, y, x in itertools.product(*map(range, (2, *maps[-1].shape[-2:]))):
             mean = sum(chance * vector for chance, vector in zip(chances[b, :, y, x], heard, strict=True))
-            expected[b, :, y, x] = mean / mean.norm()
-        expected = F.interpolate(expected, size=students.shape[-2:], mode="bilinear", align_corners=False)
+            opinion[b, :, y, x] = mean / mean.norm()
+            say[b, 0, y, x] = 0.5 * sum(p * r for p, r in zip(chances[b, :, y, x].tolist(), rarity, strict=True))
+        say, opinion = (
+            F.interpolate(each, size=students.shape[-2:], mode="bilinear", align_corners=False)
+            for each in (say, opinion)
+        )
         for k, vector in enumerate(vectors):
             own = (students * made._place(vectors)[k][:, None, None]).sum(dim=1)
-            teachers = (expected * (vector / vector.norm())[:, None, None]).sum(dim=1)
-            torch.testing.assert_close(cosines[:, k], (own + 0.5 * teachers) / 1.5, atol=1e-5, rtol=1e-4)
+            teachers = (opinion * (vector / vector.norm())[:, None, None]).sum(dim=1)
+            expected = (own + say[:, 0] * teachers) / (1 + say[:, 0])
+            torch.testing.assert_close(cosines[:, k], expected, atol=1e-5, rtol=1e-4)
+
+
+def test_the_teacher_counts_what_training_shows():
+    made, _ = build(names="all", teacher_weight=0.5)
+    seen = []
+    for labels in ([0, 1, VOID], [2, VOID, VOID], [VOID, VOID, VOID]):
+        hypercolumns = torch.randn(1, 1112, 1, 3)
+        made.train()(hypercolumns, torch.tensor(labels).view(1, 1, 3))
+        chances = classifier(range(1000))(hypercolumns[:, 152:472]).softmax(dim=1)[0, :, 0].T
+        if labels != [VOID] * 3:
+            seen.append(chances[torch.tensor(labels) != VOID].mean(dim=0))
+        made.eval()(hypercolumns, torch.tensor(labels).view(1, 1, 3))  # does not count
+    torch.testing.assert_close(made.frequencies, torch.stack(seen).mean(dim=0))
 
 
 def test_the_teacher_with_a_say_is_saved_and_changes_no_objective():

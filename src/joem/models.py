@@ -168,13 +168,6 @@ class HypercolumnHead(nn.Module):
         raised = F.interpolate(blurred, size=fine.shape[-2:], mode="bilinear", align_corners=False)
         return F.conv2d(fine, own, shift) + raised
 
-    def around(self, inputs: Inputs) -> Tensor:
-        """The part of hypercolumns that is the mean over neighbours, at the last map's own size if given maps."""
-        if not isinstance(inputs, Tensor):
-            return _neighbours(inputs[-1])
-        channels = self.last.stop - self.last.start
-        return inputs[:, self.last.stop : self.last.stop + channels]
-
     @staticmethod
     def gather(maps: list[Tensor], positions: Tensor | None = None) -> Tensor:
         """Hypercolumns at positions (B,H,W,2), in the form of grid_sample; at every place of the finest map if None."""

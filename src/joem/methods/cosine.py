@@ -21,6 +21,8 @@ from joem.recipe import MethodSettings, ModelSettings
 from joem.semantics import Semantics
 from joem.vocabulary import VOID, Vocabulary
 
+_TEMPERATURE = 0.6  # sharpens what the teacher says at test time
+
 
 class CosineJoEm(Method):
     """Features and prototypes of unit length, L = L_cos + w * L_names.
@@ -33,12 +35,14 @@ class CosineJoEm(Method):
     each part has the length 1/sqrt(M), so that cos(v, mu) is the mean of the members' cosines. Words that no mask
     ever tied down land in different places in each, and the mean is better than any.
 
-    With a `teacher_weight` w above 0 the teacher has a say at test time too. It is one more member that learns
-    nothing: its part of v is the mean of the names' meanings, weighted by what it sees around the pixel and of unit
-    length, its part of mu is the word vector itself, and cos(v, mu) = (members' cosine + w * teacher's) / (1 + w).
-    What the student learned on training pictures says little of things they never show; the teacher has seen them.
-    A meaning is the vector of the name with its dictionary entry ("ox" alone is near no animal), with the mean of
-    all such vectors taken off.
+    With a `teacher_weight` w above 0 the teacher has a say at test time too. What the student learned on training
+    pictures says little of things they never show; the teacher has seen them. It is one more member that learns
+    nothing: its part of mu is the word vector itself, its part of v the mean of the names' meanings, weighted by its
+    sharpened softmax p and of unit length. A meaning is the vector of a name with its dictionary entry ("ox" alone is
+    near no animal), with the mean of all such vectors taken off. Its say is the larger, the rarer what it sees was in
+    training: with q_n the mean of its softmax over training pixels,
+
+        v . mu = (members' cosine + a * teacher's cosine) / (1 + a),    a = w * sum_n p_n (median(q) / q_n)^2.
     """
 
     title: ClassVar[str] = "JoEm on cosines"
@@ -46,6 +50,8 @@ class CosineJoEm(Method):
 
     name_vectors: Tensor
     meanings: Tensor
+    frequencies: Tensor
+    batches: Tensor
 
     def __init__(self, model: ModelSettings, settings: MethodSettings, vocabulary: Vocabulary, vectors: Tensor) -> None:
         super().__init__(model, settings, vocabulary, vectors)
@@ -69,6 +75,8 @@ class CosineJoEm(Method):
         unknown = torch.zeros(len(kept), self.vectors.shape[1])
         self.register_buffer("name_vectors", unknown, persistent=False)
         self.register_buffer("meanings", unknown.clone(), persistent=saved)
+        self.register_buffer("frequencies", torch.full((len(kept),), 1 / len(kept)), persistent=saved)
+        self.register_buffer("batches", torch.tensor(0), persistent=saved)
 
     def learn_names(self, semantics: Semantics) -> None:
         """Take the word vectors of ImageNet's names and the weights of the classifier that teaches them."""
@@ -93,11 +101,15 @@ class CosineJoEm(Method):
         logits = settings.scale * self._cosines(features, self._place(self.vectors))
         terms = {"ce": losses.seen_cross_entropy(logits, labels.repeat_interleave(self._members, dim=0), seen)}
         if self.teacher is not None:
+            labelled = losses.resized(labels, features.shape[-2:]) != VOID
             with torch.no_grad():
-                taught = self.teacher(inputs[:, self._last]).softmax(dim=1).repeat_interleave(self._members, dim=0)
+                taught = self.teacher(inputs[:, self._last]).softmax(dim=1)
+                if self.training and labelled.any():
+                    self.batches += 1
+                    self.frequencies += (taught.movedim(1, -1)[labelled].mean(dim=0) - self.frequencies) / self.batches
+            taught = taught.repeat_interleave(self._members, dim=0)
             names = settings.scale * self._cosines(features, self._place(self.name_vectors))
             agreement = (taught * names.log_softmax(dim=1)).sum(dim=1).reshape(-1, self._members, *features.shape[-2:])
-            labelled = losses.resized(labels, features.shape[-2:]) != VOID
             terms["names"] = (
                 -settings.names_weight * agreement.mean(dim=1)[labelled].sum() / labelled.sum().clamp(min=1)
             )
@@ -105,29 +117,32 @@ class CosineJoEm(Method):
         return Objective(terms, weight)
 
     def features(self, inputs: Inputs) -> Tensor:
-        """Visual features (B,C,H,W) of unit length, or shorter where the teacher's opinions meet."""
+        """Visual features (B,C,H,W) of unit length, or about that where the teacher has a say."""
         if self.teacher is None or not self._teacher_weight:
             return self._unit(super().features(inputs))
         if isinstance(inputs, Tensor) and inputs.shape[1] == 3:
             inputs = self.visual.maps(inputs)
         own = self._unit(super().features(inputs))
-        assert isinstance(self.visual.head, HypercolumnHead)
-        seen = self.teacher(self.visual.head.around(inputs)).softmax(dim=1)
-        expected = F.normalize(F.conv2d(seen, self.meanings.T[:, :, None, None]), dim=1)
-        return self._with_say(own, F.interpolate(expected, size=own.shape[-2:], mode="bilinear", align_corners=False))
+        weight = self._teacher_weight
+        logits = self.teacher(inputs[:, self._last] if isinstance(inputs, Tensor) else inputs[-1])
+        chances = (logits / _TEMPERATURE).softmax(dim=1)
+        rarity = (self.frequencies.median() / self.frequencies).square()
+        say = weight * F.conv2d(chances, rarity[None, :, None, None])
+        opinion = F.normalize(F.conv2d(chances, self.meanings.T[:, :, None, None]), dim=1)
+        both = F.interpolate(torch.cat((say, opinion), dim=1), own.shape[-2:], mode="bilinear", align_corners=False)
+        say, opinion = both[:, :1], both[:, 1:]
+        parts = torch.cat((own, say / math.sqrt(weight) * opinion), dim=1)
+        return math.sqrt(1 + weight) / (1 + say) * parts
 
     def prototypes(self, vectors: Tensor, names: Sequence[str]) -> Tensor:
         """Prototypes (K,C) of unit length, but for the background's, which may be longer."""
         lengths = [self.settings.background_length if name == self.vocabulary.background else 1.0 for name in names]
         placed = self._place(vectors)
-        if self._teacher_weight:
-            placed = self._with_say(placed, F.normalize(vectors, dim=1))
-        return placed * vectors.new_tensor(lengths).unsqueeze(1)
-
-    def _with_say(self, own: Tensor, teachers: Tensor) -> Tensor:
-        """The members' part and the teacher's, so that products weigh 1 and w and add up to 1."""
         weight = self._teacher_weight
-        return torch.cat((own, math.sqrt(weight) * teachers), dim=1) / math.sqrt(1 + weight)
+        if weight:
+            words = math.sqrt(weight) * F.normalize(vectors, dim=1)
+            placed = torch.cat((placed, words), dim=1) / math.sqrt(1 + weight)
+        return placed * vectors.new_tensor(lengths).unsqueeze(1)
 
     def _place(self, vectors: Tensor) -> Tensor:
         return self._unit(self.semantic(vectors))
