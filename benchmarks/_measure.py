@@ -4,7 +4,7 @@ import ctypes
 import gc
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,15 +26,33 @@ def measure(function: Callable[[], object], repeats: int = 3) -> Measurement:
     Returns:
         the median of the times, and the growth of resident memory at its peak.
     """
-    before = _start_watching_memory()
-    function()
-    peak_bytes = _resident_bytes("VmHWM") - before
-    seconds = []
-    for _ in range(repeats):
-        start = time.perf_counter()
+    (found,) = measure_in_turns([function], [repeats], rounds=1)
+    return found
+
+
+def measure_in_turns(
+    functions: Sequence[Callable[[], object]], repeats: Sequence[int], rounds: int
+) -> list[Measurement]:
+    """`measure` for several functions that are compared, called in turns: a slow spell of the machine hits them all.
+
+    Args:
+        functions: what to measure.
+        repeats: how many timed calls of each in a round.
+        rounds: how often every function has its turn.
+    """
+    peaks = []
+    for function in functions:
+        before = _start_watching_memory()
         function()
-        seconds.append(time.perf_counter() - start)
-    return Measurement(statistics.median(seconds), peak_bytes)
+        peaks.append(_resident_bytes("VmHWM") - before)
+    seconds: list[list[float]] = [[] for _ in functions]
+    for _ in range(rounds):
+        for function, count, times in zip(functions, repeats, seconds, strict=True):
+            for _ in range(count):
+                start = time.perf_counter()
+                function()
+                times.append(time.perf_counter() - start)
+    return [Measurement(statistics.median(times), peak) for times, peak in zip(seconds, peaks, strict=True)]
 
 
 def _start_watching_memory() -> int:

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from _measure import measure
+from _measure import measure_in_turns
 from joem import decision
 
 SIZE = (512, 512)
@@ -42,9 +42,15 @@ def different_pixels(features: Tensor, prototypes: Tensor, unseen: Tensor) -> tu
 def compare(kind: str, features: Tensor, classes: int) -> None:
     prototypes = torch.randn(classes, 256)
     unseen = torch.arange(classes) % 5 == 0
-    plain = measure(lambda: plain_apollonius(features, prototypes, unseen))
-    nearest = measure(lambda: decision.nearest(features, prototypes, SIZE), repeats=9)
-    apollonius = measure(lambda: decision.apollonius(features, prototypes, unseen, SIGMA, SIZE), repeats=9)
+    plain, nearest, apollonius = measure_in_turns(
+        [
+            lambda: plain_apollonius(features, prototypes, unseen),
+            lambda: decision.nearest(features, prototypes, SIZE),
+            lambda: decision.apollonius(features, prototypes, unseen, SIGMA, SIZE),
+        ],
+        repeats=[1, 5, 5],
+        rounds=5,
+    )
     different = different_pixels(features, prototypes, unseen)
     for name, ours, wrong in zip(("nearest", "apollonius"), (nearest, apollonius), different, strict=True):
         print(
