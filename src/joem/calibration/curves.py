@@ -13,7 +13,7 @@ from torch import Tensor
 
 from joem import data, decision, scores
 from joem.decision import Ranking
-from joem.engine import Model, Problem, rank_dataset
+from joem.engine import Model, Problem, rank_stored
 from joem.errors import BadUsage, choose
 from joem.losses import class_mask
 from joem.scores import Scores
@@ -314,10 +314,10 @@ def _processes() -> int:
 def _ranked_share(model: Model, problem: Problem, progress: bool) -> Iterator[tuple[Ranking, Tensor]]:
     """Ranked pictures of this process's share: all of them where it is alone."""
     if (world := _processes()) == 1:
-        return rank_dataset(model, problem, problem.val, progress)
+        return rank_stored(model, problem, problem.val, progress)
     rank = torch.distributed.get_rank()
     share = data.View(problem.val, range(rank, len(problem.val), world))
-    return rank_dataset(model, problem, share, progress and rank == 0)
+    return rank_stored(model, problem, share, progress and rank == 0)
 
 
 def _summed(sweeps: list[Sweep]) -> list[Sweep]:
