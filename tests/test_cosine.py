@@ -250,12 +250,9 @@ def test_without_names_the_teacher_has_no_say():
     assert made.features(torch.randn(1, 3, 40, 40)).shape[1] == 4
 
 
-def test_the_background_may_lie_further_out():
-    made, source = build(background_length=1.5)
-    vectors = source.vectors(VOCABULARY.names)
-    lengths = made.prototypes(vectors, VOCABULARY.names).norm(dim=1)
-    torch.testing.assert_close(lengths, torch.tensor([1.5, 1.0, 1.0, 1.0]))
-    torch.testing.assert_close(made.prototypes(vectors[:2], ("grass", "horse")).norm(dim=1), torch.ones(2))
+def test_a_weight_below_zero_is_refused():
+    with pytest.raises(BadUsage, match=r"teacher_weight is the weight of a cosine, 0 or more, got -0.5"):
+        build(names="all", teacher_weight=-0.5)
 
 
 def test_names_need_a_frozen_hypercolumn_encoder():

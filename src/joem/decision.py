@@ -133,7 +133,7 @@ def rank(
         prototypes: mu, (K,C).
         unseen: indices of the unseen classes, or K booleans; none and all are allowed.
         size: (Ho,Wo) the features are upsampled to before the distance is taken; None keeps (H,W).
-        known: what `norms` gave for the same features and size; saves a third of the time with few classes.
+        known: what `norms` gave for the same features and size; saves a quarter of the time with few classes.
 
     >>> ranking = rank(torch.zeros(1, 1, 1, 1), torch.tensor([[3.0], [1.0], [2.0]]), unseen=[1])
     >>> [part.item() for part in ranking]

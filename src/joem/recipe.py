@@ -200,8 +200,6 @@ class MethodSettings:
         names_without: further classes whose kinds strict leaves out.
         teacher_weight: how much the classifier that teaches the names counts at test time too (joem-cosine), where
             what was learned counts 1.
-        background_length: how far from the origin the background's prototype lies at test time (joem-cosine), where
-            all others lie at 1; more than 1 leaves more of the pixels in between to the other classes.
         uncertainty: spnet, let a predicted variance attenuate noisy pixels (Hu 2020).
         generator: what generative systems need.
     """
@@ -219,7 +217,6 @@ class MethodSettings:
     names_weight: float = 1.0
     names_without: list[str] = field(default_factory=list)
     teacher_weight: float = 0.0
-    background_length: float = 1.0
     uncertainty: bool = False
     generator: GeneratorSettings = field(default_factory=GeneratorSettings)
 

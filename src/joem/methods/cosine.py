@@ -59,6 +59,8 @@ class CosineJoEm(Method):
         self.teacher: ImageNetClassifier | None = None
         self._members = model.members
         self._teacher_weight = settings.teacher_weight if settings.names != "none" else 0.0
+        if self._teacher_weight < 0:
+            raise BadUsage(f"teacher_weight is the weight of a cosine, 0 or more, got {self._teacher_weight}.")
         if self._teacher_weight:
             self._add_teacher()
 
@@ -135,14 +137,13 @@ class CosineJoEm(Method):
         return math.sqrt(1 + weight) / (1 + say) * parts
 
     def prototypes(self, vectors: Tensor, names: Sequence[str]) -> Tensor:
-        """Prototypes (K,C) of unit length, but for the background's, which may be longer."""
-        lengths = [self.settings.background_length if name == self.vocabulary.background else 1.0 for name in names]
+        """Prototypes (K,C) of unit length."""
         placed = self._place(vectors)
         weight = self._teacher_weight
         if weight:
             words = math.sqrt(weight) * F.normalize(vectors, dim=1)
             placed = torch.cat((placed, words), dim=1) / math.sqrt(1 + weight)
-        return placed * vectors.new_tensor(lengths).unsqueeze(1)
+        return placed
 
     def _place(self, vectors: Tensor) -> Tensor:
         return self._unit(self.semantic(vectors))

@@ -45,5 +45,5 @@ class SceneCache:
 
 
 def _bytes(scene: Scene) -> int:
-    # A scene keeps its latest ranking: two labels of 8 bytes and three distances of 4 for each pixel of 3 bytes.
-    return scene.features.nbytes + scene.pixels.nbytes // 3 * (3 + 28)
+    # For each pixel of 3 bytes a scene keeps its norm (4) and in its latest ranking two labels of 8 and three distances of 4.
+    return scene.features.nbytes + scene.pixels.nbytes // 3 * (3 + 28 + 4)
