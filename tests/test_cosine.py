@@ -220,6 +220,48 @@ def test_the_teacher_has_a_say_in_the_cosine(names):
             torch.testing.assert_close(cosines[:, k], expected, atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.parametrize("weight", [0.0, 0.5])
+def test_places_that_look_alike_are_heard_together(weight):
+    share = 0.3
+    made, _ = build(members=2, names="all", teacher_weight=weight, lookalikes=share)
+    single, _ = build(members=2, names="all", teacher_weight=weight)
+    norm = made.visual.head.layers[0]
+    for each in (made, single):
+        each.visual.head.layers[0].running_mean.copy_(torch.linspace(-0.1, 0.1, len(norm.running_mean)))
+        each.visual.head.layers[0].running_var.copy_(torch.linspace(0.5, 2, len(norm.running_mean)))
+    picture = torch.randn(2, 3, 72, 104)
+    with torch.no_grad():
+        features = made.features(picture)
+        last = made.visual.maps(picture)[-1]
+        mean, deviation = norm.running_mean[152:472], (norm.running_var[152:472] + norm.eps).sqrt()
+        looks = (last - mean[:, None, None]) / deviation[:, None, None]
+        height, width = last.shape[-2:]
+        places = list(itertools.product(range(height), range(width)))
+
+        def heard(values):
+            found = torch.zeros_like(values)
+            for b, (y, x) in itertools.product(range(2), places):
+                cosines = [F.cosine_similarity(looks[b, :, y, x], looks[b, :, j, i], dim=0) for j, i in places]
+                weights = [math.exp(4 * cosine) for cosine in cosines]
+                total = sum(w * values[b, :, j, i] for w, (j, i) in zip(weights, places, strict=True))
+                found[b, :, y, x] = total / sum(weights)
+            return found
+
+        students = made._unit(made.visual(picture))
+        alike = heard(F.interpolate(students, (height, width), mode="bilinear", align_corners=False))
+        alike = F.interpolate(alike, students.shape[-2:], mode="bilinear", align_corners=False)
+        expected = made._unit((1 - share) * students + share * alike)
+        if weight:
+            expected = single._with_say(expected, heard((made.teacher(last) / 0.6).softmax(dim=1)))
+    torch.testing.assert_close(features, expected, atol=1e-5, rtol=1e-4)
+    assert not torch.allclose(features, single.features(picture), atol=1e-3)
+
+
+def test_lookalikes_is_a_share():
+    with pytest.raises(BadUsage, match=r"lookalikes is a share, from 0 to 1, got 1.5"):
+        build(names="all", lookalikes=1.5)
+
+
 def test_the_teacher_counts_what_training_shows():
     made, _ = build(names="all", teacher_weight=0.5)
     seen = []
@@ -245,9 +287,11 @@ def test_the_teacher_with_a_say_is_saved_and_changes_no_objective():
 
 
 def test_without_names_the_teacher_has_no_say():
-    made, _ = build(names="none", teacher_weight=0.5)
+    made, _ = build(names="none", teacher_weight=0.5, lookalikes=0.5)
+    plain, _ = build(names="none")
     assert made.teacher is None
-    assert made.features(torch.randn(1, 3, 40, 40)).shape[1] == 4
+    picture = torch.randn(1, 3, 40, 40)
+    assert torch.equal(made.features(picture), plain.features(picture))
 
 
 def test_a_weight_below_zero_is_refused():

@@ -148,6 +148,12 @@ class HypercolumnHead(nn.Module):
             return cast(Tensor, self.layers(inputs if isinstance(inputs, Tensor) else self.gather(inputs)))
         return cast(Tensor, self.layers[2:](self._first_layer(inputs)))
 
+    def standardised(self, last: Tensor) -> Tensor:
+        """The backbone's last map (B,C,H,W) with the mean 0 and the variance 1 of the training pixels."""
+        norm = cast(nn.BatchNorm2d, self.layers[0])
+        mean, variance = norm.get_buffer("running_mean")[self.last], norm.get_buffer("running_var")[self.last]
+        return F.batch_norm(last, mean, variance, eps=norm.eps)
+
     def _first_layer(self, maps: list[Tensor]) -> Tensor:
         """The first convolution of all hypercolumns of a picture, without building them.
 

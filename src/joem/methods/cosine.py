@@ -22,6 +22,7 @@ from joem.semantics import Semantics
 from joem.vocabulary import VOID, Vocabulary
 
 _TEMPERATURE = 0.6  # sharpens what the teacher says at test time
+_KINSHIP = 4.0  # what the cosine of two places' looks is multiplied by before the softmax over a picture
 
 
 class CosineJoEm(Method):
@@ -43,6 +44,14 @@ class CosineJoEm(Method):
     training: with q_n the mean of its softmax over training pixels,
 
         v . mu = (members' cosine + a * teacher's cosine) / (1 + a),    a = w * sum_n p_n (median(q) / q_n)^2.
+
+    With `lookalikes` s above 0, places of a picture that look alike are heard together at test time: with x_i the
+    backbone's last map at place i, standardised by the training pixels' statistics and of unit length, and
+
+        A_ij = exp(4 x_i . x_j) / sum_k exp(4 x_i . x_k),
+
+    the teacher's p_i becomes sum_j A_ij p_j, and the members' v_i becomes (1 - s) v_i + s sum_j A_ij v_j, of unit
+    length again. What is seen at the head of a cow is then said of its legs too.
     """
 
     title: ClassVar[str] = "JoEm on cosines"
@@ -58,6 +67,9 @@ class CosineJoEm(Method):
         self.semantic = semantic_encoder(model.semantic, vectors.shape[1], model.channels)
         self.teacher: ImageNetClassifier | None = None
         self._members = model.members
+        self._lookalikes = settings.lookalikes if settings.names != "none" else 0.0
+        if not 0 <= self._lookalikes <= 1:
+            raise BadUsage(f"lookalikes is a share, from 0 to 1, got {self._lookalikes}.")
         self._teacher_weight = settings.teacher_weight if settings.names != "none" else 0.0
         if self._teacher_weight < 0:
             raise BadUsage(f"teacher_weight is the weight of a cosine, 0 or more, got {self._teacher_weight}.")
@@ -71,9 +83,9 @@ class CosineJoEm(Method):
                 "Names are taught by the classifier of a frozen backbone: set --model.architecture hypercolumn and "
                 "--model.freeze_backbone true, or --method.names none."
             )
-        self._last = self.visual.head.last
+        last = self.visual.head.last
         kept, saved = taught_names(self.settings, self.vocabulary), self._teacher_weight > 0
-        self.teacher = ImageNetClassifier(self._last.stop - self._last.start, kept, saved)
+        self.teacher = ImageNetClassifier(last.stop - last.start, kept, saved)
         unknown = torch.zeros(len(kept), self.vectors.shape[1])
         self.register_buffer("name_vectors", unknown, persistent=False)
         self.register_buffer("meanings", unknown.clone(), persistent=saved)
@@ -103,9 +115,10 @@ class CosineJoEm(Method):
         logits = settings.scale * self._cosines(features, self._place(self.vectors))
         terms = {"ce": losses.seen_cross_entropy(logits, labels.repeat_interleave(self._members, dim=0), seen)}
         if self.teacher is not None:
+            assert isinstance(self.visual.head, HypercolumnHead)
             labelled = losses.resized(labels, features.shape[-2:]) != VOID
             with torch.no_grad():
-                taught = self.teacher(inputs[:, self._last]).softmax(dim=1)
+                taught = self.teacher(inputs[:, self.visual.head.last]).softmax(dim=1)
                 if self.training and labelled.any():
                     self.batches += 1
                     self.frequencies += (taught.movedim(1, -1)[labelled].mean(dim=0) - self.frequencies) / self.batches
@@ -120,14 +133,28 @@ class CosineJoEm(Method):
 
     def features(self, inputs: Inputs) -> Tensor:
         """Visual features (B,C,H,W) of unit length, or about that where the teacher has a say."""
-        if self.teacher is None or not self._teacher_weight:
+        if not (self._lookalikes or self._teacher_weight):
             return self._unit(super().features(inputs))
+        assert isinstance(self.visual.head, HypercolumnHead)
         if isinstance(inputs, Tensor) and inputs.shape[1] == 3:
             inputs = self.visual.maps(inputs)
+        last = inputs[:, self.visual.head.last] if isinstance(inputs, Tensor) else inputs[-1]
         own = self._unit(super().features(inputs))
+        chances = None
+        if self.teacher is not None and self._teacher_weight:
+            chances = (self.teacher(last) / _TEMPERATURE).softmax(dim=1)
+        if self._lookalikes:
+            looks = F.normalize(self.visual.head.standardised(last), dim=1)
+            coarse = F.interpolate(own, last.shape[-2:], mode="bilinear", align_corners=False)
+            heard = _over_lookalikes(looks, coarse if chances is None else torch.cat((coarse, chances), dim=1))
+            alike, chances = heard[:, : own.shape[1]], None if chances is None else heard[:, own.shape[1] :]
+            alike = F.interpolate(alike, own.shape[-2:], mode="bilinear", align_corners=False)
+            own = self._unit(torch.lerp(own, alike, self._lookalikes))
+        return own if chances is None else self._with_say(own, chances)
+
+    def _with_say(self, own: Tensor, chances: Tensor) -> Tensor:
+        """The members' features and, as one more, the opinion of a teacher that sees names with these chances."""
         weight = self._teacher_weight
-        logits = self.teacher(inputs[:, self._last] if isinstance(inputs, Tensor) else inputs[-1])
-        chances = (logits / _TEMPERATURE).softmax(dim=1)
         rarity = (self.frequencies.median() / self.frequencies).square()
         say = weight * F.conv2d(chances, rarity[None, :, None, None])
         opinion = F.normalize(F.conv2d(chances, self.meanings.T[:, :, None, None]), dim=1)
@@ -163,6 +190,13 @@ class CosineJoEm(Method):
     def parameter_groups(self, head_multiplier: float) -> dict[str, list[dict[str, Any]]]:
         """The backbone at the base rate, the head faster, the semantic encoder apart."""
         return {"visual": self.visual_groups(head_multiplier), "semantic": group(self.semantic)}
+
+
+def _over_lookalikes(looks: Tensor, values: Tensor) -> Tensor:
+    """The mean of values (B,V,H,W) over the places of a picture, weighted by how alike their looks (B,L,H,W) are."""
+    places, spoken = looks.flatten(2).transpose(1, 2), values.flatten(2).transpose(1, 2)
+    heard = F.scaled_dot_product_attention(places, places, spoken, scale=_KINSHIP)
+    return heard.transpose(1, 2).reshape(values.shape)
 
 
 def taught_names(settings: MethodSettings, vocabulary: Vocabulary) -> list[int]:

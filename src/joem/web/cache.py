@@ -45,5 +45,5 @@ class SceneCache:
 
 
 def _bytes(scene: Scene) -> int:
-    # For each pixel of 3 bytes a scene keeps its norm (4) and in its latest ranking two labels of 8 and three distances of 4.
+    # Beside a pixel's 3 bytes a scene keeps its norm (4) and its last ranking: two labels (8) and three distances (4).
     return scene.features.nbytes + scene.pixels.nbytes // 3 * (3 + 28 + 4)
