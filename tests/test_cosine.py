@@ -186,6 +186,18 @@ def test_features_and_prototypes_have_unit_length_and_the_teacher_is_not_saved(t
     assert float(made.prototypes(source.vectors(["tractor"]), ["tractor"]).norm().detach()) == pytest.approx(1)
 
 
+def heard_together(looks, values):
+    """The mean of values over all places of a picture, the more of a place the more alike it looks."""
+    found = torch.zeros_like(values)
+    places = list(itertools.product(*map(range, values.shape[-2:])))
+    for b, (y, x) in itertools.product(range(len(values)), places):
+        cosines = [F.cosine_similarity(looks[b, :, y, x], looks[b, :, j, i], dim=0) for j, i in places]
+        weights = [math.exp(8 * cosine) for cosine in cosines]
+        total = sum(weight * values[b, :, j, i] for weight, (j, i) in zip(weights, places, strict=True))
+        found[b, :, y, x] = total / sum(weights)
+    return found
+
+
 @pytest.mark.parametrize("names", ["strict", "all"])
 def test_the_teacher_has_a_say_in_the_cosine(names):
     made, source = build(members=2, names=names, teacher_weight=0.5)
@@ -195,9 +207,16 @@ def test_the_teacher_has_a_say_in_the_cosine(names):
     with torch.no_grad():
         maps = made.visual.maps(picture)
         # Straight from the definition, pixel by pixel.
-        students = made._unit(made.visual(picture))
         kept = taught_names(made.settings, VOCABULARY)
-        chances = (classifier(kept)(maps[-1]) / 0.6).softmax(dim=1)
+        norm = made.visual.head.layers[0]
+        norm.running_mean.copy_(torch.linspace(-0.1, 0.1, len(norm.running_mean)))
+        norm.running_var.copy_(torch.linspace(0.5, 2, len(norm.running_mean)))
+        students = made._unit(made.visual(picture))
+        chances = heard_together(
+            (maps[-1] - norm.running_mean[152:472, None, None])
+            / norm.running_var[152:472, None, None].add(1e-5).sqrt(),
+            (classifier(kept)(maps[-1]) / 0.6).softmax(dim=1),
+        )
         heard = source.vectors([imagenet.meanings()[index] for index in kept])
         heard = heard - heard.mean(dim=0)
         heard = heard / heard.norm(dim=1, keepdim=True)
@@ -218,48 +237,6 @@ def test_the_teacher_has_a_say_in_the_cosine(names):
             teachers = (opinion * (vector / vector.norm())[:, None, None]).sum(dim=1)
             expected = (own + say[:, 0] * teachers) / (1 + say[:, 0])
             torch.testing.assert_close(cosines[:, k], expected, atol=1e-5, rtol=1e-4)
-
-
-@pytest.mark.parametrize("weight", [0.0, 0.5])
-def test_places_that_look_alike_are_heard_together(weight):
-    share = 0.3
-    made, _ = build(members=2, names="all", teacher_weight=weight, lookalikes=share)
-    single, _ = build(members=2, names="all", teacher_weight=weight)
-    norm = made.visual.head.layers[0]
-    for each in (made, single):
-        each.visual.head.layers[0].running_mean.copy_(torch.linspace(-0.1, 0.1, len(norm.running_mean)))
-        each.visual.head.layers[0].running_var.copy_(torch.linspace(0.5, 2, len(norm.running_mean)))
-    picture = torch.randn(2, 3, 72, 104)
-    with torch.no_grad():
-        features = made.features(picture)
-        last = made.visual.maps(picture)[-1]
-        mean, deviation = norm.running_mean[152:472], (norm.running_var[152:472] + norm.eps).sqrt()
-        looks = (last - mean[:, None, None]) / deviation[:, None, None]
-        height, width = last.shape[-2:]
-        places = list(itertools.product(range(height), range(width)))
-
-        def heard(values):
-            found = torch.zeros_like(values)
-            for b, (y, x) in itertools.product(range(2), places):
-                cosines = [F.cosine_similarity(looks[b, :, y, x], looks[b, :, j, i], dim=0) for j, i in places]
-                weights = [math.exp(4 * cosine) for cosine in cosines]
-                total = sum(w * values[b, :, j, i] for w, (j, i) in zip(weights, places, strict=True))
-                found[b, :, y, x] = total / sum(weights)
-            return found
-
-        students = made._unit(made.visual(picture))
-        alike = heard(F.interpolate(students, (height, width), mode="bilinear", align_corners=False))
-        alike = F.interpolate(alike, students.shape[-2:], mode="bilinear", align_corners=False)
-        expected = made._unit((1 - share) * students + share * alike)
-        if weight:
-            expected = single._with_say(expected, heard((made.teacher(last) / 0.6).softmax(dim=1)))
-    torch.testing.assert_close(features, expected, atol=1e-5, rtol=1e-4)
-    assert not torch.allclose(features, single.features(picture), atol=1e-3)
-
-
-def test_lookalikes_is_a_share():
-    with pytest.raises(BadUsage, match=r"lookalikes is a share, from 0 to 1, got 1.5"):
-        build(names="all", lookalikes=1.5)
 
 
 def test_the_teacher_counts_what_training_shows():
@@ -287,7 +264,7 @@ def test_the_teacher_with_a_say_is_saved_and_changes_no_objective():
 
 
 def test_without_names_the_teacher_has_no_say():
-    made, _ = build(names="none", teacher_weight=0.5, lookalikes=0.5)
+    made, _ = build(names="none", teacher_weight=0.5)
     plain, _ = build(names="none")
     assert made.teacher is None
     picture = torch.randn(1, 3, 40, 40)

@@ -103,6 +103,17 @@ def test_an_exported_model_knows_new_words_and_explains_itself(trained, exported
     assert set(exported.encode(photos.chelsea()).explain(5, 5).winners) == set(decision.RULES)
 
 
+def test_the_model_in_the_box_can_be_exported(tmp_path):
+    segmenter, names = Segmenter.load("voc-names"), ("background", "cat", "carpet")
+    assert export.to_onnx(segmenter.model, tmp_path / "model.onnx") <= TIES
+    photo = photos.chelsea()
+    found, expected = (
+        each.encode(photo).segment(names).labels for each in (Segmenter.load(tmp_path / "model.onnx"), segmenter)
+    )
+    assert differing(found, expected) <= TIES
+    assert len(expected.unique()) > 1
+
+
 def test_the_command_writes_a_file_that_loads(tiny, tmp_path, capsys):
     Model.create(tiny, engine.open_problem(tiny.data).vocabulary).save(tmp_path / "m")
     assert cli.main(["export", str(tmp_path / "m"), "--out", str(tmp_path / "deep" / "m.onnx")]) == 0

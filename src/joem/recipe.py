@@ -200,8 +200,6 @@ class MethodSettings:
         names_without: further classes whose kinds strict leaves out.
         teacher_weight: how much the classifier that teaches the names counts at test time too (joem-cosine), where
             what was learned counts 1.
-        lookalikes: at test time, what share of a pixel's feature comes from the places of its picture that look like
-            it, where names teach (joem-cosine); above 0 their classifier is heard over such places too.
         uncertainty: spnet, let a predicted variance attenuate noisy pixels (Hu 2020).
         generator: what generative systems need.
     """
@@ -219,7 +217,6 @@ class MethodSettings:
     names_weight: float = 1.0
     names_without: list[str] = field(default_factory=list)
     teacher_weight: float = 0.0
-    lookalikes: float = 0.0
     uncertainty: bool = False
     generator: GeneratorSettings = field(default_factory=GeneratorSettings)
 

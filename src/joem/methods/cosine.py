@@ -7,7 +7,7 @@ names follow it.
 
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 import torch.nn.functional as F
@@ -22,7 +22,7 @@ from joem.semantics import Semantics
 from joem.vocabulary import VOID, Vocabulary
 
 _TEMPERATURE = 0.6  # sharpens what the teacher says at test time
-_KINSHIP = 4.0  # what the cosine of two places' looks is multiplied by before the softmax over a picture
+_KINSHIP = 8.0  # what the cosine of two places' looks is multiplied by before the softmax over a picture
 
 
 class CosineJoEm(Method):
@@ -45,13 +45,12 @@ class CosineJoEm(Method):
 
         v . mu = (members' cosine + a * teacher's cosine) / (1 + a),    a = w * sum_n p_n (median(q) / q_n)^2.
 
-    With `lookalikes` s above 0, places of a picture that look alike are heard together at test time: with x_i the
-    backbone's last map at place i, standardised by the training pixels' statistics and of unit length, and
+    Places of a picture that look alike are heard together: with x_i the backbone's last map at place i, standardised by
+    the training pixels' statistics and of unit length, p_i is not the teacher's sharpened softmax t_i itself but
 
-        A_ij = exp(4 x_i . x_j) / sum_k exp(4 x_i . x_k),
+        p_i = sum_j A_ij t_j,    A_ij = exp(8 x_i . x_j) / sum_k exp(8 x_i . x_k).
 
-    the teacher's p_i becomes sum_j A_ij p_j, and the members' v_i becomes (1 - s) v_i + s sum_j A_ij v_j, of unit
-    length again. What is seen at the head of a cow is then said of its legs too.
+    What it sees at the head of a cow is then said of the legs too.
     """
 
     title: ClassVar[str] = "JoEm on cosines"
@@ -67,9 +66,6 @@ class CosineJoEm(Method):
         self.semantic = semantic_encoder(model.semantic, vectors.shape[1], model.channels)
         self.teacher: ImageNetClassifier | None = None
         self._members = model.members
-        self._lookalikes = settings.lookalikes if settings.names != "none" else 0.0
-        if not 0 <= self._lookalikes <= 1:
-            raise BadUsage(f"lookalikes is a share, from 0 to 1, got {self._lookalikes}.")
         self._teacher_weight = settings.teacher_weight if settings.names != "none" else 0.0
         if self._teacher_weight < 0:
             raise BadUsage(f"teacher_weight is the weight of a cosine, 0 or more, got {self._teacher_weight}.")
@@ -115,10 +111,10 @@ class CosineJoEm(Method):
         logits = settings.scale * self._cosines(features, self._place(self.vectors))
         terms = {"ce": losses.seen_cross_entropy(logits, labels.repeat_interleave(self._members, dim=0), seen)}
         if self.teacher is not None:
-            assert isinstance(self.visual.head, HypercolumnHead)
+            head = cast(HypercolumnHead, self.visual.head)
             labelled = losses.resized(labels, features.shape[-2:]) != VOID
             with torch.no_grad():
-                taught = self.teacher(inputs[:, self.visual.head.last]).softmax(dim=1)
+                taught = self.teacher(inputs[:, head.last]).softmax(dim=1)
                 if self.training and labelled.any():
                     self.batches += 1
                     self.frequencies += (taught.movedim(1, -1)[labelled].mean(dim=0) - self.frequencies) / self.batches
@@ -133,29 +129,18 @@ class CosineJoEm(Method):
 
     def features(self, inputs: Inputs) -> Tensor:
         """Visual features (B,C,H,W) of unit length, or about that where the teacher has a say."""
-        if not (self._lookalikes or self._teacher_weight):
+        if self.teacher is None or not self._teacher_weight:
             return self._unit(super().features(inputs))
-        assert isinstance(self.visual.head, HypercolumnHead)
+        head = cast(HypercolumnHead, self.visual.head)
         if isinstance(inputs, Tensor) and inputs.shape[1] == 3:
             inputs = self.visual.maps(inputs)
-        last = inputs[:, self.visual.head.last] if isinstance(inputs, Tensor) else inputs[-1]
         own = self._unit(super().features(inputs))
-        chances = None
-        if self.teacher is not None and self._teacher_weight:
-            chances = (self.teacher(last) / _TEMPERATURE).softmax(dim=1)
-        if self._lookalikes:
-            looks = F.normalize(self.visual.head.standardised(last), dim=1)
-            coarse = F.interpolate(own, last.shape[-2:], mode="bilinear", align_corners=False)
-            heard = _over_lookalikes(looks, coarse if chances is None else torch.cat((coarse, chances), dim=1))
-            alike, chances = heard[:, : own.shape[1]], None if chances is None else heard[:, own.shape[1] :]
-            alike = F.interpolate(alike, own.shape[-2:], mode="bilinear", align_corners=False)
-            own = self._unit(torch.lerp(own, alike, self._lookalikes))
-        return own if chances is None else self._with_say(own, chances)
-
-    def _with_say(self, own: Tensor, chances: Tensor) -> Tensor:
-        """The members' features and, as one more, the opinion of a teacher that sees names with these chances."""
+        last = inputs[:, head.last] if isinstance(inputs, Tensor) else inputs[-1]
+        looks = F.normalize(head.standardised(last), dim=1)
+        chances = _over_lookalikes(looks, (self.teacher(last) / _TEMPERATURE).softmax(dim=1))
         weight = self._teacher_weight
-        rarity = (self.frequencies.median() / self.frequencies).square()
+        middle = self.frequencies.sort().values[(len(self.frequencies) - 1) // 2]  # ONNX knows no median
+        rarity = (middle / self.frequencies).square()
         say = weight * F.conv2d(chances, rarity[None, :, None, None])
         opinion = F.normalize(F.conv2d(chances, self.meanings.T[:, :, None, None]), dim=1)
         both = F.interpolate(torch.cat((say, opinion), dim=1), own.shape[-2:], mode="bilinear", align_corners=False)
@@ -194,9 +179,9 @@ class CosineJoEm(Method):
 
 def _over_lookalikes(looks: Tensor, values: Tensor) -> Tensor:
     """The mean of values (B,V,H,W) over the places of a picture, weighted by how alike their looks (B,L,H,W) are."""
-    places, spoken = looks.flatten(2).transpose(1, 2), values.flatten(2).transpose(1, 2)
-    heard = F.scaled_dot_product_attention(places, places, spoken, scale=_KINSHIP)
-    return heard.transpose(1, 2).reshape(values.shape)
+    places, spoken = (each.flatten(2).transpose(1, 2).unsqueeze(1) for each in (looks, values))
+    heard = F.scaled_dot_product_attention(places, places, spoken, scale=_KINSHIP)  # one head, which ONNX wants to see
+    return heard.squeeze(1).transpose(1, 2).reshape(values.shape)
 
 
 def taught_names(settings: MethodSettings, vocabulary: Vocabulary) -> list[int]:
