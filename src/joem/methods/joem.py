@@ -18,10 +18,10 @@ class JoEm(Method):
     title: ClassVar[str] = "JoEm"
     rule: ClassVar[str] = "ac"
     has_lambda: ClassVar[bool] = True
+    needs_maps = True  # L_bar blends neighbours; L_center, its case r = 1, learns from the same places
 
     def __init__(self, model: ModelSettings, settings: MethodSettings, vocabulary: Vocabulary, vectors: Tensor) -> None:
         super().__init__(model, settings, vocabulary, vectors)
-        self.needs_maps = settings.r > 1  # L_bar blends neighbours, L_center does not
         self.semantic = semantic_encoder(model.semantic, vectors.shape[1], model.channels)
         # The paper's classifier is w_c . v; the authors' code adds a bias.
         self.classifier = nn.Conv2d(model.channels, len(vocabulary), 1, bias=settings.variant == "official")

@@ -17,10 +17,10 @@ class VisualToSemantic(ProjectionMethod):
 
     title: ClassVar[str] = "V->S"
     rule: ClassVar[str] = "ac"
+    needs_maps = True  # as for JoEm
 
     def __init__(self, model: ModelSettings, settings: MethodSettings, vocabulary: Vocabulary, vectors: Tensor) -> None:
         super().__init__(model, settings, vocabulary, vectors)
-        self.needs_maps = settings.r > 1
         self.classifier = nn.Conv2d(model.channels, len(vocabulary), 1)
 
     def forward(self, inputs: Tensor, labels: Tensor) -> Objective:
