@@ -2,6 +2,9 @@
 
 import csv
 import json
+import shutil
+import subprocess
+import sys
 from copy import deepcopy
 from dataclasses import replace
 
@@ -9,7 +12,7 @@ import pytest
 import torch
 import yaml
 
-from joem import cli, compare, engine, methods, protocols
+from joem import calibration, cli, compare, engine, methods, protocols
 from joem import recipe as recipes
 from joem.compare import quality, runs
 from joem.compare.runs import summary
@@ -361,3 +364,42 @@ def test_latex_escapes_and_markdown_aligns():
     assert r"S$\to$V: L\_bar & 1.0 $\pm$ 0.1 \\" in compare.latex(head, body)
     assert r"a \& b & 12\% \\" in compare.latex(head, body)
     assert len({len(line) for line in compare.markdown(head, body).splitlines()}) == 1
+
+
+def test_processes_that_torchrun_starts_compare_together(recipe, tmp_path):
+    """Two processes share trainings, folds and pictures, write every file once and speak with one voice."""
+    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(recipe.to_dict()))
+    words = ["compare", "--protocol", str(tmp_path / "tiny.yaml"), "--methods", "joem,devise", "--seeds", "1", "--json"]
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "joem"]
+    ended = subprocess.run(
+        [sys.executable, *launcher, *words, "--out", str(tmp_path / "two")],
+        check=False,
+        timeout=240,
+        capture_output=True,
+        text=True,
+    )
+    assert ended.returncode == 0, ended.stderr
+    together = json.loads(ended.stdout)
+    alone = compared(recipe, tmp_path / "one", "joem", "devise", folds=1).to_dict()
+    for ours, theirs in zip(together["rows"], alone["rows"], strict=True):
+        assert ours["row"] == theirs["row"]
+        (two,), (one,) = ours["runs"], theirs["runs"]
+        assert two["rules"]["nn"]["images"] == one["rules"]["nn"]["images"] == 2
+        assert two["rules"]["nn"]["hiou"] == pytest.approx(one["rules"]["nn"]["hiou"], abs=1)
+    choice, other = (json.loads((tmp_path / each / "joem/choice.json").read_text()) for each in ("two", "one"))
+    everything, expected = (each["folds"][0]["curves"]["cs"]["points"][-1] for each in (choice, other))
+    assert everything["seen_as_unseen"] == expected["seen_as_unseen"] > 0  # no picture was counted twice
+
+
+def test_a_choice_of_another_recipe_is_not_taken(recipe, tmp_path, monkeypatch):
+    chosen = []
+    original = calibration.cross_validate
+    monkeypatch.setattr(calibration, "cross_validate", lambda *args, **kw: chosen.append(args) or original(*args, **kw))
+    compared(recipe, tmp_path, "joem", folds=1)
+    shutil.rmtree(tmp_path / "joem/seed-0")
+    compared(recipe, tmp_path, "joem", folds=1)
+    assert len(chosen) == 1
+    shutil.rmtree(tmp_path / "joem/seed-0")
+    recipe.train.visual.lr *= 2
+    compared(recipe, tmp_path, "joem", folds=1)
+    assert len(chosen) == 2

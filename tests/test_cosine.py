@@ -276,6 +276,16 @@ def test_a_weight_below_zero_is_refused():
         build(names="all", teacher_weight=-0.5)
 
 
+def test_a_strict_model_takes_one_more_class():
+    made, source = build(names="strict", teacher_weight=0.5)
+    wish = recipe.Recipe(model=model_settings(), method=made.settings)
+    model = engine.Model(wish, VOCABULARY, source, made.vectors, made)
+    larger = engine.add_class(model, "tractor", None)  # ImageNet has a tractor, which teaches here as before
+    assert larger.vocabulary.unseen == ("cow", "tractor")
+    torch.testing.assert_close(larger.prototypes()[:-1], model.prototypes())
+    torch.testing.assert_close(larger.prototypes()[-1:], model.prototypes(("tractor",)))
+
+
 def test_names_need_a_frozen_hypercolumn_encoder():
     source = semantics.random(6, seed=1)
     wish = MethodSettings(name="joem-cosine", names="all")

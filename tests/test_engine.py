@@ -476,3 +476,12 @@ def test_checkpoints_hold_no_pickles(tiny, tmp_path):
     engine.train(tiny, tmp_path, progress=False)
     kinds = {path.suffix for path in Path(tmp_path).rglob("*") if path.is_file()}
     assert kinds == {".safetensors", ".json", ".csv", ".yaml"}
+
+
+def test_settings_that_cannot_train_are_told(tiny):
+    tiny.train.visual.lr = -1.0
+    with pytest.raises(BadUsage, match=r"--train.visual, --train.semantic cannot be made: Invalid learning rate: -1.0"):
+        engine.train(tiny, progress=False)
+    tiny.train.precision = "16-mixed"
+    with pytest.raises(BadUsage, match="16-mixed needs a GPU: on a CPU use 32-true or bf16-mixed"):
+        engine.train(tiny, progress=False)

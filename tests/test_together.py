@@ -201,9 +201,20 @@ def test_the_gradient_scale_and_the_random_numbers_go_on_after_a_stop(tiny, half
 
 
 def test_a_checkpoint_of_another_precision_starts_with_a_new_scale(tiny, tmp_path, monkeypatch, request):
-    engine.train(tiny, tmp_path, progress=False)
+    with monkeypatch.context() as patch:
+        original = training._Run.train_step
+
+        def stop_after_two(run, images, labels):
+            run.stop = run.step == 1
+            return original(run, images, labels)
+
+        patch.setattr(training._Run, "train_step", stop_after_two)
+        with pytest.raises(Interrupted, match="step 2 of 4"):
+            engine.train(tiny, tmp_path, progress=False)
+    assert '"gradient_scale": null' in (tmp_path / "checkpoints/step-00000002/state.json").read_text()
     request.getfixturevalue("half")
     engine.train(tiny, tmp_path, resume=True, progress=False)
+    assert '"scale": 256.0' in (tmp_path / "checkpoints/step-00000004/state.json").read_text()  # two steps from 64
 
 
 def test_random_numbers_of_the_gpu_are_kept_where_there_is_one(monkeypatch):

@@ -3,7 +3,7 @@
 import csv
 import io
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -11,9 +11,9 @@ import torch
 import torch.distributed
 from torch import Tensor
 
-from joem import data, decision, scores
+from joem import decision, scores
 from joem.decision import Ranking
-from joem.engine import Model, Problem, rank_stored
+from joem.engine import Model, Problem, gathered, rank_stored, share
 from joem.errors import BadUsage, choose
 from joem.losses import class_mask
 from joem.scores import Scores
@@ -260,7 +260,7 @@ def sweep(
         gammas: the grid of cs, `gamma_grid` of the model if None.
         sigmas: the grid of ac and ratio.
         progress: show a progress bar.
-        ranked: what `rank_dataset` gave, if the pass has been made already.
+        ranked: what `rank_dataset` gave for this process's `engine.share`, if the pass has been made already.
     """
     grids = {"gamma": gamma_grid(model) if gammas is None else gammas, "sigma": sigmas}
     squared = model.recipe.decision.squared
@@ -268,11 +268,10 @@ def sweep(
         Sweep(rule, grids[PARAMETER[choose("rule to sweep", rule, PARAMETER)]], len(problem.vocabulary), squared)
         for rule in rules
     ]
-    for ranking, truth in ranked or _ranked_share(model, problem, progress):
+    for ranking, truth in ranked or rank_stored(model, problem, share(problem.val), progress):
         for one in sweeps:
             one.update(ranking, truth)
-    if _processes() > 1:
-        sweeps = _summed(sweeps)
+    sweeps = _summed(sweeps)
     return {one.rule: one.curve(problem.vocabulary.unseen_indices) for one in sweeps}
 
 
@@ -306,25 +305,9 @@ def join_processes() -> None:
         torch.distributed.init_process_group("gloo")
 
 
-def _processes() -> int:
-    ready = torch.distributed.is_available() and torch.distributed.is_initialized()
-    return torch.distributed.get_world_size() if ready else 1
-
-
-def _ranked_share(model: Model, problem: Problem, progress: bool) -> Iterator[tuple[Ranking, Tensor]]:
-    """Ranked pictures of this process's share: all of them where it is alone."""
-    if (world := _processes()) == 1:
-        return rank_stored(model, problem, problem.val, progress)
-    rank = torch.distributed.get_rank()
-    share = data.View(problem.val, range(rank, len(problem.val), world))
-    return rank_stored(model, problem, share, progress and rank == 0)
-
-
 def _summed(sweeps: list[Sweep]) -> list[Sweep]:
     """The sweeps of all processes added up, on every one of them."""
-    gathered: list[list[Sweep]] = [[] for _ in range(_processes())]
-    torch.distributed.all_gather_object(gathered, sweeps)
-    first, *others = gathered
+    first, *others = gathered(sweeps)
     for other in others:
         for total, part in zip(first, other, strict=True):
             total.merge(part)

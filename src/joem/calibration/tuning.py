@@ -1,6 +1,7 @@
 """Parameters chosen by training with some seen classes held out as if unseen; unseen classes stay out of it."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -13,7 +14,7 @@ import yaml
 
 from joem import data, methods
 from joem.calibration.curves import PARAMETER, Curve, sweep
-from joem.engine import Problem, rank_stored, train
+from joem.engine import Problem, layout, train
 from joem.engine.files import write_json, write_text
 from joem.errors import BadUsage, JoemError
 from joem.recipe import Recipe
@@ -88,8 +89,7 @@ def _try_fold(recipe: Recipe, problem: Problem, fold: Problem, progress: bool) -
     settings.train.epochs = max(1, round(recipe.train.epochs * whole / part))
     settings.method.names_without = [*recipe.method.names_without, *problem.vocabulary.unseen]
     model = train(settings, problem=fold, progress=progress)
-    ranked = rank_stored(model, fold, fold.val, progress)
-    return sweep(model, fold, rules=tuple(PARAMETER), progress=progress, ranked=ranked)
+    return sweep(model, fold, rules=tuple(PARAMETER), progress=progress)
 
 
 @dataclass(frozen=True)
@@ -172,16 +172,18 @@ def tune(
     if lambdas and not methods.get(recipe.method.name).has_lambda:
         raise BadUsage(f"{recipe.method.name} has no lambda to choose: leave --lambdas out.")
     lambdas = lambdas or (LAMBDAS if recipe.method.name == "joem" else (recipe.method.sc_weight,))
-    if recipe.train.devices * recipe.train.nodes > 1:
+    if math.prod(layout(recipe.train)) > 1:
         raise BadUsage(
-            "Processes that train together cannot choose trials apart: tune with --train.devices 1, and start the same "
-            "command several times to share the trials."
+            "Processes that train together cannot choose trials apart: tune with --train.devices 1 and without "
+            "torchrun, and start the same command several times to share the trials."
         )
     parts = _used_folds(problem, folds, used, recipe.train.seed)
     pairs = [(float(value), fold) for value in lambdas for fold in range(len(parts))]
     study = _study(recipe, pairs, out, storage)
 
     def attempt(trial: Any) -> float:
+        if tuple(trial.user_attrs["pair"]) in _trials(study, "COMPLETE"):
+            raise _optuna().TrialPruned  # another process has finished it since it was queued
         settings, fold = deepcopy(recipe), parts[trial.suggest_int("fold", 0, len(parts) - 1)]
         settings.method.sc_weight = trial.suggest_float("lambda", min(lambdas), max(lambdas))
         curves = _try_fold(settings, problem, fold, progress)
@@ -190,9 +192,10 @@ def tune(
         return max(found.hiou for found in curves[_swept(recipe)].scores)
 
     while rest := [pair for pair in pairs if pair not in _trials(study, "COMPLETE")]:
-        claimed = {*_trials(study, "WAITING"), *_trials(study, "RUNNING")}
+        waiting, running = _trials(study, "WAITING"), _trials(study, "RUNNING")
+        missing = [pair for pair in rest if pair not in waiting and pair not in running]
         # Where others work on all that is left, do the first as well: they may have been stopped.
-        for value, fold in [pair for pair in rest if pair not in claimed] or rest[:1]:
+        for value, fold in missing if missing or waiting.keys() & rest else rest[:1]:
             study.enqueue_trial({"lambda": value, "fold": fold}, user_attrs={"pair": (value, fold)})
         study.optimize(attempt, n_trials=1)
     done = _trials(study, "COMPLETE")

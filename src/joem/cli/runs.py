@@ -88,7 +88,9 @@ def _evaluate(words: Sequence[str]) -> None:
     )
     parser.add_argument("model", type=Path, help="a model, a checkpoint or the folder of a run")
     parser.add_argument("--root", default=None, help="where the data are, if not where the recipe says")
-    parser.add_argument("--rule", default=None, help="one rule (nn, cs, ac, ratio); nn, cs and ac if not given")
+    parser.add_argument("--device", default="cpu", help="where the networks run, such as cuda")
+    parser.add_argument("--rule", default=None, help="one rule (nn, cs, ac, ratio); the first three and the model's "
+                        "own if not given")  # fmt: skip
     parser.add_argument("--sigma", type=float, default=None, help="sigma of ac and ratio; the model's if not given")
     parser.add_argument("--gamma", type=float, default=None, help="gamma of cs; the model's if not given")
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -97,9 +99,9 @@ def _evaluate(words: Sequence[str]) -> None:
 
     from joem import engine
 
-    model = engine.Model.load(wish.model)
+    model = _load(wish.model, wish.device)
     own = model.recipe.decision
-    rules = [wish.rule] if wish.rule else ["nn", "cs", "ac"]
+    rules = [wish.rule] if wish.rule else list(dict.fromkeys(["nn", "cs", "ac", own.rule]))
     chosen = {
         key: getattr(own, key) if getattr(wish, key) is None else getattr(wish, key) for key in ("sigma", "gamma")
     }
@@ -172,7 +174,8 @@ def _compare(words: Sequence[str]) -> None:
         plain = {name: [vars(row) for row in rows] for name, rows in qualities.items()}
         print(json.dumps(plain, indent=2) if wish.json else compare.markdown(*compare.quality_table(qualities)))
         return
-    found = compare.run(settings, wish.out, wish.table, names, wish.seeds, wish.folds, own=own)
+    with _one_voice():
+        found = compare.run(settings, wish.out, wish.table, names, wish.seeds, wish.folds, own=own)
     files = compare.write(found, wish.out, " ".join(["joem compare", *words]))
     if wish.json:
         print(json.dumps(found.to_dict(), indent=2))
@@ -235,17 +238,18 @@ def _sweep(words: Sequence[str]) -> None:
     )
     parser.add_argument("run", type=Path, help="a model, a checkpoint or the folder of a run")
     parser.add_argument("--root", default=None, help="where the data are, if not where the recipe says")
+    parser.add_argument("--device", default="cpu", help="where the networks run, such as cuda")
     parser.add_argument("--rules", default="cs,ac,ratio", help="which rules, separated by commas")
     parser.add_argument("--gammas", default=None, help="values of cs; from 0 to where all is unseen if not given")
     parser.add_argument("--sigmas", default=None, help="values of ac and ratio; 1 to 0.02 if not given")
     parser.add_argument("--out", type=Path, default=None, help="folder for the curves; RUN/sweep if not given")
     parser.add_argument("--json", action="store_true", help="print the curves as JSON")
     wish = parse(parser, words)
-    from joem import calibration, engine
+    from joem import calibration
     from joem.report import curves as curve_files
 
     calibration.join_processes()
-    model = engine.Model.load(wish.run)
+    model = _load(wish.run, wish.device)
     gammas, sigmas = to_numbers("--gammas", wish.gammas), to_numbers("--sigmas", wish.sigmas)
     curves = calibration.sweep(
         model,
@@ -279,6 +283,7 @@ def _report(words: Sequence[str]) -> None:
     )
     parser.add_argument("run", type=Path, help="a model, a checkpoint or the folder of a run")
     parser.add_argument("--root", default=None, help="where the data are, if not where the recipe says")
+    parser.add_argument("--device", default="cpu", help="where the networks run, such as cuda")
     parser.add_argument("--out", type=Path, default=None, help="the file; RUN/report.html if not given")
     parser.add_argument("--figures", type=Path, default=None, help="also write the embedding space as PNG files here")
     parser.add_argument(
@@ -292,10 +297,9 @@ def _report(words: Sequence[str]) -> None:
     if wish.pair is not None and not (seen.strip() and unseen.strip()):
         raise BadUsage(f"--pair takes a seen and an unseen class with a comma between them, got {wish.pair!r}.")
     pair = (seen.strip(), unseen.strip()) if wish.pair else None
-    from joem import engine
     from joem.report import run
 
-    model = engine.Model.load(wish.run)
+    model = _load(wish.run, wish.device)
     problem = _problem_of(model, wish.root)
     out = wish.out or wish.run / "report.html"
     found = run.write(model, problem, wish.run, out, pair=pair, pictures=wish.figures)
@@ -314,6 +318,12 @@ def _reproduce(words: Sequence[str]) -> None:
     parser.add_argument("--scale", default="paper", help="paper: its networks and data; lite: VOC on a CPU")
     parser.add_argument("--root", default=None, help="where the data are, if not where the recipes say")
     parser.add_argument("--vectors", default=None, help="source of word vectors, if not the recipes' own")
+    parser.add_argument(
+        "--folds",
+        type=int,
+        default=3,
+        help="folds of held-out seen classes that tables choose sigma and gamma on; lambda is the recipes' own",
+    )
     parser.add_argument("--out", type=Path, default=None, help="folder of the job; runs/reproduce/NAME if not given")
     parser.add_argument("--json", action="store_true", help="print the table as JSON")
     wish = parse(parser, words)
@@ -324,7 +334,8 @@ def _reproduce(words: Sequence[str]) -> None:
             print(f"  {name:12} {job.about} ({' or '.join(job.recipes)})")
         return
     out = wish.out or Path("runs") / "reproduce" / wish.name
-    rows = reproduce.reproduce(wish.name, out, wish.scale, wish.root, wish.vectors)
+    with _one_voice():
+        rows = reproduce.reproduce(wish.name, out, wish.scale, wish.root, wish.vectors, wish.folds)
     if wish.json:
         print(json.dumps(rows, indent=2))
         return
@@ -346,8 +357,20 @@ def _problem_of(model: Any, root: str | None) -> Any:
 
     from joem import engine
 
-    settings = replace(model.recipe.data, root=root or model.recipe.data.root)
-    return engine.open_problem(settings, needed=("val",))
+    model.recipe.data = replace(model.recipe.data, root=root or model.recipe.data.root)  # stored maps go by it too
+    return engine.open_problem(model.recipe.data, needed=("val",))
+
+
+def _load(run: Path, device: str) -> Any:
+    """A trained model on a device."""
+    from joem import engine
+
+    model = engine.Model.load(run)
+    try:
+        model.method.to(device)
+    except (RuntimeError, AssertionError) as error:
+        raise BadUsage(f"The device {device!r} cannot be used: {error}") from None
+    return model
 
 
 def _table(first: str, columns: Sequence[str], rows: Sequence[tuple[str, dict[str, Any]]]) -> None:

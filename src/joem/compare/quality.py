@@ -103,7 +103,7 @@ def held_out_quality(model: Model, fold: Problem) -> list[Quality]:
         raise BadUsage(f"{model.recipe.method.name} has no generator: give zs3net, zs3net_joem, csrl or cagnet.")
     pixels, size = _real_features(method, fold)
     seen = torch.cat([rows for label, rows in pixels.items() if label in vocabulary.seen_indices])
-    context = resized(data.seen_only(fold.train, vocabulary, fold.rule).labels(0)[None], size)
+    context = resized(data.seen_only(fold.train, vocabulary, fold.rule).labels(0)[None], size).to(seen.device)
     kernels = fitted_kernels(seen) if model.recipe.method.generator.fit_kernels else KERNELS
     found = []
     for label in vocabulary.unseen_indices:

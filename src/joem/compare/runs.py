@@ -138,10 +138,10 @@ def run(
 def own_recipes(protocol: str) -> dict[str, str]:
     """The recipes of methods that have their own for a protocol, by method; splits of VOC share those of unseen-4.
 
-    >>> own_recipes("voc-zs3-10-lite")["zs3net"]
+    >>> own_recipes("voc-spnet-lite")["zs3net"]
     'voc-zs3-4-lite-zs3net'
     """
-    family = re.sub(r"^voc-zs3-\d+-lite$", "voc-zs3-4-lite", protocol)
+    family = re.sub(r"^voc-(zs3-\d+|spnet)-lite$", "voc-zs3-4-lite", protocol)
     known = recipes.names()
     return {name: f"{family}-{name}" for name in methods.METHODS if f"{family}-{name}" in known}
 
@@ -158,6 +158,7 @@ class _Runs:
     _problems: dict[bool, Problem] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self._device = engine.launched(self.base.train).device
         for method, recipe in self.own.items():
             for section in ("data", "semantics", "model"):
                 if getattr(recipe, section) != getattr(self.base, section):
@@ -184,31 +185,32 @@ class _Runs:
         every_mask = methods.get(variant.method).sees_every_mask
         folder = self.out / variant.name / f"seed-{seed}"
         recipe, file = self.recipe(variant, seed), folder / "result.json"
-        result: dict[str, Any] = read_json(file) if file.exists() else {"rules": {}}
+        result: dict[str, Any] = engine.from_first(lambda: read_json(file) if file.exists() else {"rules": {}})
         if result.get("recipe", recipe.to_dict()) != recipe.to_dict():
-            raise BadUsage(f"{folder} holds a run of another recipe: give another --out, or remove the folder.")
+            raise BadUsage(f"{folder} holds a run of another recipe: give another --out, or remove {folder.parent}.")
         if result.setdefault("folds", self.folds) != self.folds:
             result |= {"folds": self.folds, "rules": {}}  # sigma and gamma were chosen in another way
         problem = self.problem(every_mask)
         if "recipe" not in result:
             result |= self._train(recipe, folder, problem)
-            write_json(file, result)
+            engine.from_first(lambda: write_json(file, result))
         missing = [rule for rule in rules if rule not in result["rules"]]
         add_class = seed == 0 and "add_class_seconds" not in result and not every_mask
         if missing or add_class:
             model = Model.load(folder / "model")
+            model.method.to(self._device)
             result["rules"] |= self._evaluate(model, problem, self._decisions(variant, missing))
             if add_class:
                 result["add_class_seconds"] = seconds_to_add_a_class(model, problem, self.progress)
-            write_json(file, result)
+            engine.from_first(lambda: write_json(file, result))
         return result
 
     def _train(self, recipe: Recipe, folder: Path, problem: Problem) -> dict[str, Any]:
         checkpoints = folder / "checkpoints"
-        resume = any(checkpoints.glob("step-*"))
+        resume = engine.from_first(lambda: any(checkpoints.glob("step-*")))
         started = time.monotonic()
         engine.train(recipe, folder, problem=problem, resume=resume, progress=self.progress)
-        shutil.rmtree(checkpoints)
+        engine.from_first(lambda: shutil.rmtree(checkpoints))
         # A resumed run does not know how long its first part took.
         seconds = None if resume else time.monotonic() - started
         return {"recipe": recipe.to_dict(), "train_seconds": seconds, "unseen": list(problem.vocabulary.unseen)}
@@ -223,19 +225,19 @@ class _Runs:
     def _choice(self, variant: Variant) -> tuple[float, float]:
         """The sigma and gamma of a variant, chosen once on held-out seen classes."""
         file = self.out / variant.name / "choice.json"
-        choice = read_json(file) if file.exists() else None
-        if choice is None or choice.setdefault("used", self.folds) != self.folds:
-            found = calibration.cross_validate(
-                self.recipe(variant, 0), self.problem(False), used=self.folds, progress=self.progress
-            )
-            choice = {"used": self.folds, **found.to_dict()}
-            write_json(file, choice)
+        recipe = self.recipe(variant, 0)
+        choice = engine.from_first(lambda: read_json(file) if file.exists() else {})
+        wanted = {"used": self.folds, "recipe": recipe.to_dict()}
+        if {key: choice.get(key) for key in wanted} != wanted:
+            found = calibration.cross_validate(recipe, self.problem(False), used=self.folds, progress=self.progress)
+            choice = {**wanted, **found.to_dict()}
+            engine.from_first(lambda: write_json(file, choice))
         return choice["sigma"], choice["gamma"]
 
     def _evaluate(self, model: Model, problem: Problem, decisions: list[DecisionSettings]) -> dict[str, Any]:
         if not decisions:
             return {}
-        ranked = engine.rank_stored(model, problem, problem.val, self.progress)
+        ranked = engine.rank_stored(model, problem, engine.share(problem.val), self.progress)
         found = engine.evaluate(model, problem, decisions, ranked=ranked)
         return {evaluation.decision.rule: evaluation.to_dict() for evaluation in found}
 
@@ -252,7 +254,8 @@ def seconds_to_add_a_class(model: Model, problem: Problem, progress: bool = True
         engine.add_class(model, name, problem, vector, progress)
     else:
         with torch.no_grad():
-            model.method.prototypes(torch.cat([model.vectors, vector[None]]), (*model.vocabulary.names, name))
+            vectors = torch.cat([model.vectors, vector[None]]).to(next(model.method.parameters()).device)
+            model.method.prototypes(vectors, (*model.vocabulary.names, name))
     return time.monotonic() - started
 
 

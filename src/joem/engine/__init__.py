@@ -5,7 +5,8 @@ from joem.engine.hypercolumns import MapStore
 from joem.engine.memory import reuse_freed_memory
 from joem.engine.model import Model
 from joem.engine.problem import Problem, open_problem
-from joem.engine.training import Interrupted, add_class, train
+from joem.engine.processes import from_first, gathered, place, share
+from joem.engine.training import Interrupted, add_class, launched, layout, train
 
 __all__ = [
     "Evaluation",
@@ -15,9 +16,15 @@ __all__ = [
     "Problem",
     "add_class",
     "evaluate",
+    "from_first",
+    "gathered",
+    "launched",
+    "layout",
     "open_problem",
+    "place",
     "rank_dataset",
     "rank_stored",
     "reuse_freed_memory",
+    "share",
     "train",
 ]

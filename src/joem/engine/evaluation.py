@@ -14,6 +14,7 @@ from joem.decision import Ranking
 from joem.engine.hypercolumns import MapStore
 from joem.engine.model import Model
 from joem.engine.problem import Problem
+from joem.engine.processes import gathered, place, share
 from joem.errors import BadUsage
 from joem.models import Inputs
 from joem.recipe import DecisionSettings
@@ -79,14 +80,16 @@ def evaluate(
 ) -> list[Evaluation]:
     """Score several rules on the evaluation pictures of a problem in one pass.
 
-    `ranked` is what `rank_dataset` gave, if the pass has been made already.
+    Where processes work together, each takes its share of the pictures and all get the sum. `ranked` is what
+    `rank_dataset` gave for this process's `share`, if the pass has been made already.
     """
     count = len(problem.vocabulary)
     counts = [torch.zeros(count, count, dtype=torch.int64) for _ in decisions]
     started = time.monotonic()
-    for ranking, truth in ranked or rank_dataset(model, problem, problem.val, progress):
+    for ranking, truth in ranked or rank_dataset(model, problem, share(problem.val), progress):
         for matrix, wish in zip(counts, decisions, strict=True):
             matrix.add_(scores.confusion(truth, decide(ranking, wish), count))
+    counts = [sum(parts[1:], parts[0]) for parts in zip(*gathered(counts), strict=True)]
     seconds = time.monotonic() - started
     return [
         Evaluation(
@@ -118,14 +121,14 @@ def rank_dataset(
     from rich.progress import track
 
     vocabulary = problem.vocabulary
-    if not len(pictures):
+    if not len(pictures) and place() == (0, 1):  # of few pictures, some process may have none
         raise BadUsage("There is no picture to evaluate on.")
     method = model.method.eval()
     device = next(method.parameters()).device
     transform = data.evaluation(mean=method.visual.mean, std=method.visual.std)
     prototypes = model.prototypes(vocabulary.names)
     console = Console(stderr=True)
-    hidden = not (progress and console.is_terminal)
+    hidden = not (progress and console.is_terminal and place()[0] == 0)
     for index in track(range(len(pictures)), "evaluating", console=console, disable=hidden, transient=True):
         inputs: Inputs
         if store is None:

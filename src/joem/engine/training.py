@@ -2,6 +2,7 @@
 
 import csv
 import math
+import os
 import shutil
 import signal
 import threading
@@ -59,8 +60,7 @@ def train(
     Returns:
         The trained model, in evaluation mode.
     """
-    fabric = _fabric(recipe.train)
-    fabric.launch()
+    fabric = launched(recipe.train)
     if fabric.device.type == "cpu":
         reuse_freed_memory()
     with together(fabric):
@@ -89,18 +89,17 @@ def add_class(model: Model, name: str, problem: Problem, vector: Tensor | None =
         )
     vocabulary = Vocabulary((*old.names, name), (*old.unseen, name), old.background)
     vectors = torch.cat([model.vectors, model.semantics.vectors((name,)) if vector is None else vector[None]])
+    if not model.method.new_class_stages:
+        return replace(model, vocabulary=vocabulary, vectors=vectors)
     bare = replace(model.recipe.model, weights="none")
     method = methods.get(model.recipe.method.name)(bare, model.recipe.method, vocabulary, vectors)
     methods.copy_leading_rows(model.method, method)
     method.visual.mean, method.visual.std = model.method.visual.mean, model.method.visual.std
     larger = replace(model, vocabulary=vocabulary, vectors=vectors, method=method.eval())
-    if not method.new_class_stages:
-        return larger
     same = {label: label for label in range(len(old))}
     train_set = data.View(problem.train, range(len(problem.train)), vocabulary.names, same)
     larger_problem = replace(problem, vocabulary=vocabulary, train=train_set)
-    fabric = _fabric(model.recipe.train)
-    fabric.launch()
+    fabric = launched(model.recipe.train)
     run = _Run(model.recipe, larger_problem, fabric, None, larger, method.new_class_stages)
     run.fit(progress and fabric.is_global_zero)
     return run.finish()
@@ -150,7 +149,7 @@ class _Run:
         method = self.model.method
         visual = method.visual
         if recipe.train.cache is not None:
-            store = MapStore.open(recipe, visual)
+            store = MapStore.open(recipe, visual.to(self.fabric.device))
             pixels = HypercolumnSet(
                 problem.train,
                 self.masks,
@@ -297,7 +296,10 @@ class _Run:
                 parameter.grad.mul_(scale)
         for plain, wrapped in zip(self.optimisers.values(), self.wrapped, strict=True):
             if self.recipe.train.clip > 0:
-                self.fabric.clip_gradients(self.module, wrapped, max_norm=self.recipe.train.clip)
+                # Infinite gradients are the scaler's business, or make weights that `_check_finite` and `save` refuse.
+                self.fabric.clip_gradients(
+                    self.module, wrapped, max_norm=self.recipe.train.clip, error_if_nonfinite=False
+                )
             if self.scaler is None:
                 wrapped.step()
             else:
@@ -403,14 +405,31 @@ def set_random_states(states: dict[str, Tensor], device: torch.device) -> None:
         torch.cuda.set_rng_state(states["cuda_random_state"].cpu(), device)
 
 
+def layout(settings: TrainSettings) -> tuple[int, int]:
+    """Devices per node and nodes: those of the settings or, where these name one, those that torchrun started."""
+    found = settings.devices, settings.nodes
+    if found != (1, 1) or "LOCAL_WORLD_SIZE" not in os.environ:
+        return found
+    local = int(os.environ["LOCAL_WORLD_SIZE"])
+    return local, int(os.environ["WORLD_SIZE"]) // local
+
+
+def launched(settings: TrainSettings) -> Any:
+    """A Fabric whose processes have found each other."""
+    fabric = _fabric(settings)
+    fabric.launch()
+    return fabric
+
+
 def _fabric(settings: TrainSettings) -> Any:
     from lightning_fabric import Fabric
 
+    devices, nodes = layout(settings)
     try:
-        return Fabric(
+        fabric = Fabric(
             accelerator=settings.accelerator,
-            devices=settings.devices,
-            num_nodes=settings.nodes,
+            devices=devices,
+            num_nodes=nodes,
             strategy=settings.strategy,
             precision=settings.precision,
         )
@@ -418,11 +437,17 @@ def _fabric(settings: TrainSettings) -> Any:
         raise BadUsage(
             f"This machine cannot train as --train.accelerator, strategy and precision say: {error}"
         ) from None
+    if settings.precision == "16-mixed" and fabric.device.type == "cpu":
+        raise BadUsage("--train.precision 16-mixed needs a GPU: on a CPU use 32-true or bf16-mixed.")
+    return fabric
 
 
 def _optimisers(model: Model, settings: TrainSettings) -> dict[str, Optimizer]:
     groups = model.method.parameter_groups(settings.visual.head_multiplier)
-    return {name: _optimiser(getattr(settings, name), members) for name, members in groups.items()}
+    try:
+        return {name: _optimiser(getattr(settings, name), members) for name, members in groups.items()}
+    except ValueError as error:  # a negative rate, for instance
+        raise BadUsage(f"The optimisers --train.{', --train.'.join(groups)} cannot be made: {error}.") from None
 
 
 def _optimiser(settings: OptimiserSettings, groups: list[dict[str, Any]]) -> Optimizer:

@@ -41,7 +41,7 @@ class CosineJoEm(Method):
     nothing: its part of mu is the word vector itself, its part of v the mean of the names' meanings, weighted by its
     sharpened softmax p and of unit length. A meaning is the vector of a name with its dictionary entry ("ox" alone is
     near no animal), with the mean of all such vectors taken off. Its say is the larger, the rarer what it sees was in
-    training: with q_n the mean of its softmax over training pixels,
+    training: with q_n the mean of its softmax over the batches of training pixels, of the first process if several,
 
         v . mu = (members' cosine + a * teacher's cosine) / (1 + a),    a = w * sum_n p_n (median(q) / q_n)^2.
 
@@ -128,7 +128,10 @@ class CosineJoEm(Method):
         return Objective(terms, weight)
 
     def features(self, inputs: Inputs) -> Tensor:
-        """Visual features (B,C,H,W) of unit length, or about that where the teacher has a say."""
+        """Visual features (B,C,H,W) of unit length; with a teacher, longer the further its say a is from w.
+
+        Gathered hypercolumns are a picture of their own: look-alikes are found among them.
+        """
         if self.teacher is None or not self._teacher_weight:
             return self._unit(super().features(inputs))
         head = cast(HypercolumnHead, self.visual.head)
