@@ -2,7 +2,6 @@
 
 import csv
 import json
-import shutil
 import subprocess
 import sys
 from copy import deepcopy
@@ -369,7 +368,7 @@ def test_latex_escapes_and_markdown_aligns():
 def test_processes_that_torchrun_starts_compare_together(recipe, tmp_path):
     """Two processes share trainings, folds and pictures, write every file once and speak with one voice."""
     (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(recipe.to_dict()))
-    words = ["compare", "--protocol", str(tmp_path / "tiny.yaml"), "--methods", "joem,devise", "--seeds", "1", "--json"]
+    words = ["compare", "--protocol", str(tmp_path / "tiny.yaml"), "--methods", "joem", "--seeds", "1", "--json"]
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "joem"]
     ended = subprocess.run(
         [sys.executable, *launcher, *words, "--out", str(tmp_path / "two")],
@@ -380,7 +379,7 @@ def test_processes_that_torchrun_starts_compare_together(recipe, tmp_path):
     )
     assert ended.returncode == 0, ended.stderr
     together = json.loads(ended.stdout)
-    alone = compared(recipe, tmp_path / "one", "joem", "devise", folds=1).to_dict()
+    alone = compared(recipe, tmp_path / "one", "joem", folds=1).to_dict()
     for ours, theirs in zip(together["rows"], alone["rows"], strict=True):
         assert ours["row"] == theirs["row"]
         (two,), (one,) = ours["runs"], theirs["runs"]
@@ -393,13 +392,14 @@ def test_processes_that_torchrun_starts_compare_together(recipe, tmp_path):
 
 def test_a_choice_of_another_recipe_is_not_taken(recipe, tmp_path, monkeypatch):
     chosen = []
-    original = calibration.cross_validate
-    monkeypatch.setattr(calibration, "cross_validate", lambda *args, **kw: chosen.append(args) or original(*args, **kw))
-    compared(recipe, tmp_path, "joem", folds=1)
-    shutil.rmtree(tmp_path / "joem/seed-0")
-    compared(recipe, tmp_path, "joem", folds=1)
-    assert len(chosen) == 1
-    shutil.rmtree(tmp_path / "joem/seed-0")
-    recipe.train.visual.lr *= 2
-    compared(recipe, tmp_path, "joem", folds=1)
-    assert len(chosen) == 2
+
+    def cross_validate(recipe, problem, used, progress):
+        chosen.append(recipe.train.visual.lr)
+        return calibration.Choice(sigma=0.9, gamma=0.1, folds=())
+
+    monkeypatch.setattr(calibration, "cross_validate", cross_validate)
+    variant = compare.rows("methods", recipe, ("joem",))[0].variant
+    for factor, trials in ((1, 1), (1, 1), (2, 2)):
+        recipe.train.visual.lr *= factor
+        assert runs._Runs(recipe, {}, tmp_path, 1, False)._choice(variant) == (0.9, 0.1)
+        assert len(chosen) == trials
