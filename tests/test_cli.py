@@ -54,6 +54,8 @@ def test_train_evaluate_predict(tiny_file, tmp_path, capsys):
     results = json.loads(printed)
     assert [row["rule"] for row in results] == ["nn", "cs", "ac"]
     assert set(results[0]["per_class"]) == set(recipe_names())
+    code, _, told = run(capsys, "evaluate", out, "--device", "nonsense")
+    assert (code, "The device 'nonsense' cannot be used" in told) == (2, True)
     code, printed, _ = run(capsys, "evaluate", out, "--rule", "ac", "--sigma", 0.9)
     assert code == 0
     assert "hIoU" in printed
@@ -172,3 +174,10 @@ def test_every_recipe_in_the_box_loads():
     for name in recipe.names():
         loaded = recipe.load(name)
         assert recipe.Recipe.from_dict(loaded.to_dict()) == loaded
+
+
+def test_pictures_that_moved_have_stored_maps_of_their_own(tiny):
+    """Stored maps go by the root of the recipe: those of other pictures of the same names must not be taken."""
+    model = engine.Model.create(tiny, engine.open_problem(tiny.data).vocabulary)
+    cli.runs._problem_of(model, "elsewhere")
+    assert model.recipe.data.root == "elsewhere"

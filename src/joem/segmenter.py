@@ -80,10 +80,7 @@ class Segmenter(ModelHubMixin, library_name="joem", pipeline_tag="image-segmenta
 
     def to(self, device: str | torch.device) -> "Segmenter":
         """Move the networks to a device."""
-        try:
-            self._torch_model().method.to(device)
-        except RuntimeError as error:
-            raise BadUsage(f"The device {str(device)!r} cannot be used: {error}") from None
+        self._torch_model().to(device)
         return self
 
     def with_prompt(self, prompt: str) -> "Segmenter":

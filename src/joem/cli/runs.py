@@ -13,17 +13,14 @@ from joem.errors import BadUsage, JoemError, choose
 @contextmanager
 def _one_voice() -> Iterator[None]:
     """Processes that train together end together: the first tells the user how, the others leave without a word."""
-    import torch.distributed as processes
-
-    def is_first() -> bool:
-        return not processes.is_initialized() or processes.get_rank() == 0
+    from joem import engine
 
     try:
         yield
     except JoemError:
-        if is_first():
+        if engine.place()[0] == 0:
             raise
-    if not is_first():
+    if engine.place()[0] > 0:
         raise SystemExit(0)  # with another code, the launcher would kill the first process before it has spoken
 
 
@@ -99,7 +96,7 @@ def _evaluate(words: Sequence[str]) -> None:
 
     from joem import engine
 
-    model = _load(wish.model, wish.device)
+    model = engine.Model.load(wish.model).to(wish.device)
     own = model.recipe.decision
     rules = [wish.rule] if wish.rule else list(dict.fromkeys(["nn", "cs", "ac", own.rule]))
     chosen = {
@@ -245,11 +242,11 @@ def _sweep(words: Sequence[str]) -> None:
     parser.add_argument("--out", type=Path, default=None, help="folder for the curves; RUN/sweep if not given")
     parser.add_argument("--json", action="store_true", help="print the curves as JSON")
     wish = parse(parser, words)
-    from joem import calibration
+    from joem import calibration, engine
     from joem.report import curves as curve_files
 
     calibration.join_processes()
-    model = _load(wish.run, wish.device)
+    model = engine.Model.load(wish.run).to(wish.device)
     gammas, sigmas = to_numbers("--gammas", wish.gammas), to_numbers("--sigmas", wish.sigmas)
     curves = calibration.sweep(
         model,
@@ -297,9 +294,10 @@ def _report(words: Sequence[str]) -> None:
     if wish.pair is not None and not (seen.strip() and unseen.strip()):
         raise BadUsage(f"--pair takes a seen and an unseen class with a comma between them, got {wish.pair!r}.")
     pair = (seen.strip(), unseen.strip()) if wish.pair else None
+    from joem import engine
     from joem.report import run
 
-    model = _load(wish.run, wish.device)
+    model = engine.Model.load(wish.run).to(wish.device)
     problem = _problem_of(model, wish.root)
     out = wish.out or wish.run / "report.html"
     found = run.write(model, problem, wish.run, out, pair=pair, pictures=wish.figures)
@@ -359,18 +357,6 @@ def _problem_of(model: Any, root: str | None) -> Any:
 
     model.recipe.data = replace(model.recipe.data, root=root or model.recipe.data.root)  # stored maps go by it too
     return engine.open_problem(model.recipe.data, needed=("val",))
-
-
-def _load(run: Path, device: str) -> Any:
-    """A trained model on a device."""
-    from joem import engine
-
-    model = engine.Model.load(run)
-    try:
-        model.method.to(device)
-    except (RuntimeError, AssertionError) as error:
-        raise BadUsage(f"The device {device!r} cannot be used: {error}") from None
-    return model
 
 
 def _table(first: str, columns: Sequence[str], rows: Sequence[tuple[str, dict[str, Any]]]) -> None:

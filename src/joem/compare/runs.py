@@ -197,8 +197,7 @@ class _Runs:
         missing = [rule for rule in rules if rule not in result["rules"]]
         add_class = seed == 0 and "add_class_seconds" not in result and not every_mask
         if missing or add_class:
-            model = Model.load(folder / "model")
-            model.method.to(self._device)
+            model = Model.load(folder / "model").to(self._device)
             result["rules"] |= self._evaluate(model, problem, self._decisions(variant, missing))
             if add_class:
                 result["add_class_seconds"] = seconds_to_add_a_class(model, problem, self.progress)

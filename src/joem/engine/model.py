@@ -11,7 +11,7 @@ from torch import Tensor
 import joem
 from joem import data, imagenet, methods, semantics
 from joem.engine.files import atomic_folder, read_json, read_tensors, write_json, write_tensors
-from joem.errors import JoemError
+from joem.errors import BadUsage, JoemError
 from joem.methods import Method
 from joem.recipe import Recipe
 from joem.semantics import Semantics
@@ -75,6 +75,14 @@ class Model:
     @property
     def _device(self) -> torch.device:
         return next(self.method.parameters()).device
+
+    def to(self, device: str | torch.device) -> "Model":
+        """Move the networks to a device."""
+        try:
+            self.method.to(device)
+        except (RuntimeError, AssertionError) as error:  # the second where torch was built without CUDA
+            raise BadUsage(f"The device {str(device)!r} cannot be used: {error}") from None
+        return self
 
     def save(self, path: str | Path, half: bool = False) -> Path:
         """Write a folder with safetensors and JSON, whole or not at all; `half` takes half the space."""
