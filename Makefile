@@ -27,9 +27,9 @@ browser: install
 	  || timeout 300 $(BIN)/playwright install chromium \
 	  || echo "No Chromium could be installed: the tests of the page will be skipped."
 
-# Tests work on small tensors, where threads wait for each other more than they work.
+# Two processes of one thread each: tests work on small tensors, where threads wait for each other more than they work.
 test: lint browser
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --cov=joem --cov-report=term
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist worksteal --cov=joem --cov-report=term
 
 clean:
 	rm -rf $(VENV) build

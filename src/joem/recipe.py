@@ -109,7 +109,7 @@ class ModelSettings:
         channels: C, the size of the joint embedding space.
         hidden: size of the hidden layer (hypercolumn).
         members: how many perceptrons share hidden and channels, each with a part of its own (hypercolumn);
-            joem-cosine trains them apart and uses them together.
+            joem-cosine and joem-mixture train them apart and use them together.
         stride: output stride of the backbone.
         rates: dilation rates of ASPP (three for deeplabv3plus).
         separable: whether ASPP uses depthwise-separable convolutions.
@@ -200,6 +200,8 @@ class MethodSettings:
         names_without: further classes whose kinds strict leaves out.
         teacher_weight: how much the classifier that teaches the names counts at test time too (joem-cosine), where
             what was learned counts 1.
+        mixture_weight: how much a member that puts words between the seen classes counts (joem-cosine), where the
+            others together count 1.
         uncertainty: spnet, let a predicted variance attenuate noisy pixels (Hu 2020).
         generator: what generative systems need.
     """
@@ -217,6 +219,7 @@ class MethodSettings:
     names_weight: float = 1.0
     names_without: list[str] = field(default_factory=list)
     teacher_weight: float = 0.0
+    mixture_weight: float = 0.0
     uncertainty: bool = False
     generator: GeneratorSettings = field(default_factory=GeneratorSettings)
 

@@ -93,7 +93,8 @@ def _names(recipe: Recipe) -> Iterator[Row]:
     strict = {"names": "strict"}
     for title, variant in (
         ("JoEm, the paper's objective", Variant("joem", "joem", {"names": "none"})),
-        ("JoEm on cosines, masks alone", Variant(f"{cosine}-none", cosine, {"names": "none"})),
+        ("JoEm on cosines, masks alone", Variant(f"{cosine}-none", cosine, {"names": "none", "mixture_weight": 0.0})),
+        ("JoEm with mixed prototypes", Variant("joem-mixture", "joem-mixture", {"names": "none"})),
         ("joem+names (strict)", Variant(f"{cosine}-strict", cosine, strict)),
         ("joem+names", Variant(f"{cosine}-all", cosine, {"names": "all"})),
         ("strict, shuffled words", Variant(f"{cosine}-strict-shuffled", cosine, strict, "shuffled")),

@@ -7,6 +7,7 @@ from joem.methods.cosine import CosineJoEm
 from joem.methods.csrl import CSRL
 from joem.methods.devise import DeViSE
 from joem.methods.joem import JoEm
+from joem.methods.mixture import MixtureJoEm
 from joem.methods.spnet import SPNet
 from joem.methods.supervised import Supervised
 from joem.methods.two_stage import TwoStage
@@ -17,6 +18,7 @@ from joem.methods.zs3net_joem import ZS3NetJoEm
 METHODS: dict[str, type[Method]] = {
     "joem": JoEm,
     "joem-cosine": CosineJoEm,
+    "joem-mixture": MixtureJoEm,
     "devise": DeViSE,
     "spnet": SPNet,
     "zs3net": ZS3Net,

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from joem.errors import choose
@@ -124,6 +125,13 @@ class Method(nn.Module, ABC):
 def group(*modules: nn.Module, scale: float = 1.0) -> list[dict[str, Any]]:
     """All parameters of some modules as one group."""
     return [{"params": [weight for module in modules for weight in module.parameters()], "scale": scale}]
+
+
+def products(features: Tensor, prototypes: Tensor, members: int) -> Tensor:
+    """Each member's own v . mu: (B,C,H,W) and (K,C) -> (B * M,K,H,W), the members of a picture together."""
+    count = len(prototypes)
+    kernels = prototypes.reshape(count, members, -1).transpose(0, 1).flatten(0, 1)
+    return F.conv2d(features, kernels[:, :, None, None], groups=members).reshape(-1, count, *features.shape[-2:])
 
 
 def copy_leading_rows(source: nn.Module, target: nn.Module) -> None:

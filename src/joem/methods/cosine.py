@@ -15,7 +15,8 @@ from torch import Tensor
 
 from joem import imagenet, losses
 from joem.errors import BadUsage
-from joem.methods.base import Method, Objective, group
+from joem.methods.base import Method, Objective, group, products
+from joem.methods.centres import Centres
 from joem.models import HypercolumnHead, ImageNetClassifier, Inputs, semantic_encoder
 from joem.recipe import MethodSettings, ModelSettings
 from joem.semantics import Semantics
@@ -51,6 +52,11 @@ class CosineJoEm(Method):
         p_i = sum_j A_ij t_j,    A_ij = exp(8 x_i . x_j) / sum_k exp(8 x_i . x_k).
 
     What it sees at the head of a cow is then said of the legs too.
+
+    With a `mixture_weight` b above 0 the last of the members is one of `MixtureJoEm` instead: it learns centres of the
+    seen classes and puts every other word between them, on the unit sphere like the rest, and
+
+        v . mu = (members' cosine + b * its cosine + a * teacher's cosine) / (1 + b + a).
     """
 
     title: ClassVar[str] = "JoEm on cosines"
@@ -63,11 +69,18 @@ class CosineJoEm(Method):
 
     def __init__(self, model: ModelSettings, settings: MethodSettings, vocabulary: Vocabulary, vectors: Tensor) -> None:
         super().__init__(model, settings, vocabulary, vectors)
-        self.semantic = semantic_encoder(model.semantic, vectors.shape[1], model.channels)
+        self._mixture_weight = settings.mixture_weight
+        if not 0 <= self._mixture_weight < math.inf:
+            raise BadUsage(f"mixture_weight is the weight of a cosine, 0 or more, got {self._mixture_weight}.")
+        self._members = model.members - (self._mixture_weight > 0)
+        if not self._members:
+            raise BadUsage("With a mixture_weight one member learns a mixture: set --model.members to 2 or more.")
+        share = model.channels // model.members
+        self.semantic = semantic_encoder(model.semantic, vectors.shape[1], share * self._members)
+        self.centres = Centres(vocabulary, share) if self._mixture_weight else None
         self.teacher: ImageNetClassifier | None = None
-        self._members = model.members
         self._teacher_weight = settings.teacher_weight if settings.names != "none" else 0.0
-        if self._teacher_weight < 0:
+        if not 0 <= self._teacher_weight < math.inf:
             raise BadUsage(f"teacher_weight is the weight of a cosine, 0 or more, got {self._teacher_weight}.")
         if self._teacher_weight:
             self._add_teacher()
@@ -107,9 +120,12 @@ class CosineJoEm(Method):
         settings, seen = self.settings, self.vocabulary.seen_indices
         if inputs.shape[1] == 3 and self.teacher is not None:
             inputs = HypercolumnHead.gather(self.visual.maps(inputs))
-        features = self._unit(self.visual(inputs))
+        features, between = self._split(self.visual(inputs))
+        features = self._unit(features)
         logits = settings.scale * self._cosines(features, self._place(self.vectors))
         terms = {"ce": losses.seen_cross_entropy(logits, labels.repeat_interleave(self._members, dim=0), seen)}
+        if self.centres is not None:
+            terms |= {f"mixture_{name}": term for name, term in self.centres.terms(between, labels).items()}
         if self.teacher is not None:
             head = cast(HypercolumnHead, self.visual.head)
             labelled = losses.resized(labels, features.shape[-2:]) != VOID
@@ -133,32 +149,43 @@ class CosineJoEm(Method):
         Gathered hypercolumns are a picture of their own: look-alikes are found among them.
         """
         if self.teacher is None or not self._teacher_weight:
-            return self._unit(super().features(inputs))
+            return self._own_features(inputs)
         head = cast(HypercolumnHead, self.visual.head)
         if isinstance(inputs, Tensor) and inputs.shape[1] == 3:
             inputs = self.visual.maps(inputs)
-        own = self._unit(super().features(inputs))
+        own = self._own_features(inputs)
         last = inputs[:, head.last] if isinstance(inputs, Tensor) else inputs[-1]
         looks = F.normalize(head.standardised(last), dim=1)
         chances = _over_lookalikes(looks, (self.teacher(last) / _TEMPERATURE).softmax(dim=1))
-        weight = self._teacher_weight
         middle = self.frequencies.sort().values[(len(self.frequencies) - 1) // 2]  # ONNX knows no median
         rarity = (middle / self.frequencies).square()
+        weight = self._teacher_weight / (1 + self._mixture_weight)  # against all members together
         say = weight * F.conv2d(chances, rarity[None, :, None, None])
         opinion = F.normalize(F.conv2d(chances, self.meanings.T[:, :, None, None]), dim=1)
         both = F.interpolate(torch.cat((say, opinion), dim=1), own.shape[-2:], mode="bilinear", align_corners=False)
         say, opinion = both[:, :1], both[:, 1:]
-        parts = torch.cat((own, say / math.sqrt(weight) * opinion), dim=1)
-        return math.sqrt(1 + weight) / (1 + say) * parts
+        return (1 + weight) / (1 + say) * _beside(own, opinion, weight, say / weight)
 
     def prototypes(self, vectors: Tensor, names: Sequence[str]) -> Tensor:
         """Prototypes (K,C) of unit length."""
         placed = self._place(vectors)
-        weight = self._teacher_weight
-        if weight:
-            words = math.sqrt(weight) * F.normalize(vectors, dim=1)
-            placed = torch.cat((placed, words), dim=1) / math.sqrt(1 + weight)
-        return placed
+        if self.centres is not None:
+            between = F.normalize(self.centres.prototypes(vectors, names, self.vectors), dim=1)
+            placed = _beside(placed, between, self._mixture_weight)
+        weight = self._teacher_weight / (1 + self._mixture_weight)
+        return _beside(placed, F.normalize(vectors, dim=1), weight) if weight else placed
+
+    def _own_features(self, inputs: Inputs) -> Tensor:
+        """Of all members, of unit length."""
+        own, between = self._split(super().features(inputs))
+        own = self._unit(own)
+        return own if self.centres is None else _beside(own, F.normalize(between, dim=1), self._mixture_weight)
+
+    def _split(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """The parts of the members that learn cosines, and of the one that learns a mixture, if any."""
+        share = 0 if self.centres is None else self.centres.weight.shape[1]
+        own, between = torch.split(features, [features.shape[1] - share, share], dim=1)
+        return own, between
 
     def _place(self, vectors: Tensor) -> Tensor:
         return self._unit(self.semantic(vectors))
@@ -170,14 +197,20 @@ class CosineJoEm(Method):
 
     def _cosines(self, features: Tensor, prototypes: Tensor) -> Tensor:
         """Each member's own cosines, (B * M,K,H,W)."""
-        members, count = self._members, len(prototypes)
-        kernels = prototypes.reshape(count, members, -1).transpose(0, 1).flatten(0, 1)
-        products = F.conv2d(features, kernels[:, :, None, None], groups=members)
-        return members * products.reshape(-1, count, *features.shape[-2:])
+        return self._members * products(features, prototypes, self._members)
 
     def parameter_groups(self, head_multiplier: float) -> dict[str, list[dict[str, Any]]]:
         """The backbone at the base rate, the head faster, the semantic encoder apart."""
-        return {"visual": self.visual_groups(head_multiplier), "semantic": group(self.semantic)}
+        placing = [self.semantic] if self.centres is None else [self.semantic, self.centres]
+        return {"visual": self.visual_groups(head_multiplier), "semantic": group(*placing)}
+
+
+def _beside(first: Tensor, second: Tensor, weight: float, louder: Tensor | float = 1.0) -> Tensor:
+    """Two unit vectors along dimension 1 as one: products of such are (first's + weight * second's) / (1 + weight).
+
+    With `louder`, given on one side only, the second's product counts so many times more.
+    """
+    return torch.cat((first, math.sqrt(weight) * louder * second), dim=1) / math.sqrt(1 + weight)
 
 
 def _over_lookalikes(looks: Tensor, values: Tensor) -> Tensor:

