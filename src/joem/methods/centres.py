@@ -11,6 +11,7 @@ from joem.methods.base import products
 from joem.vocabulary import VOID, Vocabulary
 
 _SHARPNESS = 10.0  # what the cosine of two words is multiplied by before the softmax over the seen classes
+_LENGTH = 0.75  # how far a mean of centres is moved out to the length of centres: 0 not at all, 1 all the way
 
 
 class Centres(nn.Module):
@@ -46,9 +47,12 @@ class Centres(nn.Module):
         }
 
     def prototypes(self, vectors: Tensor, names: Sequence[str], known: Tensor) -> Tensor:
-        """The centre of a seen class by its name; for any other word w a mean of the centres of the seen objects c.
+        """The centre of a seen class by its name; for any other word w one between the centres of the seen objects c.
 
-            mu(w) = sum_c a_c m_c,    a = softmax_c(10 cos(w, s_c)),    s_c the word vectors of the seen classes.
+            u = sum_c a_c m_c,    mu(w) = u (sum_c a_c |m_c| / |u|)^(3/4),    a = softmax_c(10 cos(w, s_c)),
+
+        with s_c the word vectors of the seen classes. The mean u of many centres is short, and so nearer to everything
+        than that of two: the power takes most of what a vague word gains by that.
 
         Args:
             vectors: word vectors of the classes asked for, (n,D).
@@ -57,7 +61,9 @@ class Centres(nn.Module):
         """
         sources = self._objects or list(self._seen.values())
         cosines = F.normalize(vectors, dim=1) @ F.normalize(known[sources], dim=1).T
-        prototypes = (_SHARPNESS * cosines).softmax(dim=1) @ self.weight[sources]
+        centres, shares = self.weight[sources], (_SHARPNESS * cosines).softmax(dim=1)
+        means, lengths = shares @ centres, shares @ centres.norm(dim=1, keepdim=True)
+        prototypes = means * (lengths / means.norm(dim=1, keepdim=True)) ** _LENGTH
         rows = [(row, self._seen[name]) for row, name in enumerate(names) if name in self._seen]
         if rows:
             places, classes = torch.tensor(rows, device=prototypes.device).T
