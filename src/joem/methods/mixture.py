@@ -26,7 +26,6 @@ class MixtureJoEm(Method):
     """
 
     title: ClassVar[str] = "JoEm with mixed prototypes"
-    rule: ClassVar[str] = "cs"
 
     def __init__(self, model: ModelSettings, settings: MethodSettings, vocabulary: Vocabulary, vectors: Tensor) -> None:
         super().__init__(model, settings, vocabulary, vectors)
