@@ -1,6 +1,7 @@
 """joem-mixture, and the member of joem-cosine that learns like it, against the equations."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -8,7 +9,8 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
-from joem import methods, semantics
+from joem import compare, engine, export, methods, recipe, semantics
+from joem.engine.model import Model
 from joem.errors import BadUsage
 from joem.methods.centres import Centres
 from joem.recipe import MethodSettings, ModelSettings
@@ -18,9 +20,12 @@ VOCABULARY = Vocabulary(("background", "horse", "cow", "sheep", "car"), ("cow",)
 WORDS = semantics.random(6, seed=1)
 
 
+ROWS = {0: 0, 1: 1, 3: 2, 4: 3}  # where the centres of the seen classes are
+
+
 def terms_by_loops(features, labels, centres, members):
     """L_ce and L_centre pixel by pixel and member by member, straight from the definition."""
-    seen, objects = [0, 1, 3, 4], [1, 3, 4]
+    objects = [1, 3, 4]
     size = features.shape[1] // members
     entropy = pull = 0.0
     labelled = int((labels != VOID).sum())
@@ -28,7 +33,7 @@ def terms_by_loops(features, labels, centres, members):
         label = int(labels[b, y, x])
         for m in range(members):
             part = slice(m * size, (m + 1) * size)
-            squares = {c: float((features[b, part, y, x] - centres[c, part]).square().sum()) for c in seen}
+            squares = {c: float((features[b, part, y, x] - centres[r, part]).square().sum()) for c, r in ROWS.items()}
             shift = min(squares.values())
             total = sum(math.exp((shift - square) / 2) for square in squares.values())
             entropy -= (shift - squares[label]) / 2 - math.log(total)
@@ -50,6 +55,17 @@ def test_terms_follow_their_equations(batch, members, height, width, size, seed)
     assert found == {"ce": pytest.approx(entropy, rel=1e-4, abs=1e-5), "centre": pytest.approx(pull, rel=1e-4)}
 
 
+def test_mixed_precision_does_not_reach_the_distances():
+    torch.manual_seed(0)
+    centres = Centres(VOCABULARY, 8)
+    centres.weight.data += 10
+    features, labels = centres.weight.data[[1, 3]].T.reshape(1, 8, 1, 2).clone(), torch.tensor([[[1, 4]]])
+    exact = centres.terms(features, labels)
+    with torch.autocast("cpu", torch.bfloat16):
+        for name, term in centres.terms(features, labels).items():
+            assert float(term.detach()) == pytest.approx(float(exact[name].detach()), rel=1e-6)
+
+
 def test_a_batch_without_labels_is_an_exact_zero_with_a_gradient():
     centres = Centres(VOCABULARY, 4)
     features = torch.randn(1, 4, 3, 3, requires_grad=True)
@@ -59,21 +75,24 @@ def test_a_batch_without_labels_is_an_exact_zero_with_a_gradient():
     assert float(features.grad.abs().max()) == 0
 
 
-def test_seen_names_have_their_centres_and_other_words_lie_between_those_of_objects():
+def test_seen_words_have_their_centres_and_other_words_lie_between_those_of_objects():
     torch.manual_seed(0)
     centres, known = Centres(VOCABULARY, 3), WORDS.vectors(VOCABULARY.names)
     names = ["cow", "background", "tractor", "sheep"]
     vectors = WORDS.vectors(names)
     with torch.no_grad():
-        found = centres.prototypes(vectors, names, known)
+        found = centres.prototypes(vectors, known)
     assert torch.equal(found[1], centres.weight[0])
-    assert torch.equal(found[3], centres.weight[3])
+    assert torch.equal(found[3], centres.weight[ROWS[3]])
     for row in (0, 2):
         weights = [math.exp(10 * float(F.cosine_similarity(vectors[row], known[c], dim=0))) for c in (1, 3, 4)]
-        between = sum(weight * centres.weight[c].detach() for weight, c in zip(weights, (1, 3, 4), strict=True)) / sum(
-            weights
-        )
-        lengths = [weight * float(centres.weight[c].norm()) for weight, c in zip(weights, (1, 3, 4), strict=True)]
+        between = sum(
+            weight * centres.weight[ROWS[c]].detach() for weight, c in zip(weights, (1, 3, 4), strict=True)
+        ) / sum(weights)
+        lengths = [
+            weight * float(centres.weight[ROWS[c]].detach().norm())
+            for weight, c in zip(weights, (1, 3, 4), strict=True)
+        ]
         stretch = (sum(lengths) / sum(weights) / float(between.norm())) ** 0.75
         torch.testing.assert_close(found[row], stretch * between)
 
@@ -81,7 +100,7 @@ def test_seen_names_have_their_centres_and_other_words_lie_between_those_of_obje
 def test_with_nothing_but_background_seen_every_word_is_background():
     lonely = Vocabulary(("background", "cow"), ("cow",), "background")
     centres = Centres(lonely, 3)
-    found = centres.prototypes(WORDS.vectors(["cow"]), ["cow"], WORDS.vectors(lonely.names))
+    found = centres.prototypes(WORDS.vectors(["cow"]), WORDS.vectors(lonely.names))
     torch.testing.assert_close(found[0], centres.weight[0])
 
 
@@ -135,7 +154,7 @@ def test_every_member_has_its_share_of_the_cosine(teacher_weight):
             for part, each in (
                 (slice(0, 2), made.semantic(vectors)),
                 (slice(2, 4), made.semantic(vectors)),
-                (slice(4, 6), F.pad(made.centres.prototypes(vectors, words, made.vectors), (4, 0))),
+                (slice(4, 6), F.pad(made.centres.prototypes(vectors, made.vectors), (4, 0))),
             )
         ]
         opinion = build("joem-cosine", **names).features(hypercolumns)[:, 6:]  # what the teacher says without a mixture
@@ -150,6 +169,39 @@ def test_every_member_has_its_share_of_the_cosine(teacher_weight):
     expected = expected / (1.5 + say)
     torch.testing.assert_close(torch.einsum("bchw,kc->bkhw", found, prototypes), expected, atol=1e-5, rtol=1e-4)
     torch.testing.assert_close(prototypes.norm(dim=1), torch.ones(3))
+
+
+@pytest.fixture
+def mixed(tiny):
+    tiny.method = MethodSettings(name="joem-mixture")
+    return Model.create(tiny, engine.open_problem(tiny.data).vocabulary)
+
+
+def test_a_model_that_was_given_a_class_is_saved_and_loaded(mixed, tmp_path):
+    larger = engine.add_class(mixed, "orange dog", None)
+    again = Model.load(larger.save(tmp_path / "model"))
+    assert again.vocabulary.names[-1] == "orange dog"
+    torch.testing.assert_close(again.prototypes(), larger.prototypes())
+    torch.testing.assert_close(again.prototypes()[:-1], mixed.prototypes())
+
+
+def test_an_exported_model_has_the_same_prototypes(mixed, tmp_path):
+    pytest.importorskip("onnxruntime")
+    export.to_onnx(mixed, tmp_path / "model.onnx")
+    names = (*mixed.vocabulary.names, "green dog")
+    found = export.OnnxModel.load(tmp_path / "model.onnx").prototypes(names)
+    torch.testing.assert_close(found, mixed.prototypes(names), rtol=1e-4, atol=1e-4)
+
+
+def test_rows_with_names_weigh_their_members_as_the_docs_say():
+    base = recipe.load("voc-zs3-8-lite")
+    own = recipe.load(compare.own_recipes("voc-zs3-8-lite")["joem-cosine"])
+    weights = {row.variant.name: row.variant.recipe(own, 0).method for row in compare.rows("names", base)}
+    for name, expected in {"none": (None, 0.0), "strict": (0.3, 0.2), "all": (0.2, 0.0)}.items():
+        method = weights[f"joem-cosine-{name}"]
+        assert method.names == name
+        assert (method.teacher_weight if name != "none" else None, method.mixture_weight) == expected
+    assert weights["joem-cosine-strict"] == replace(base.method, name="joem-cosine")
 
 
 def test_a_mixture_needs_a_member_and_a_sound_weight():

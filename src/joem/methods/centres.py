@@ -12,6 +12,7 @@ from joem.vocabulary import VOID, Vocabulary
 
 _SHARPNESS = 10.0  # what the cosine of two words is multiplied by before the softmax over the seen classes
 _LENGTH = 0.75  # how far a mean of centres is moved out to the length of centres: 0 not at all, 1 all the way
+_SAME = 0.9999  # words with a larger cosine are one word
 
 
 class Centres(nn.Module):
@@ -23,12 +24,17 @@ class Centres(nn.Module):
         members: of how many parts, that learn apart, features and centres consist.
     """
 
+    rows: Tensor
+
     def __init__(self, vocabulary: Vocabulary, channels: int, members: int = 1) -> None:
         super().__init__()
         self._members = members
-        self._seen = {vocabulary.names[index]: index for index in vocabulary.seen_indices}
-        self._objects = [index for name, index in self._seen.items() if name != vocabulary.background]
-        self.weight = nn.Parameter(torch.randn(len(vocabulary), channels))  # rows of unseen classes are not used
+        self._seen = list(vocabulary.seen_indices)
+        self._objects = [row for row, name in enumerate(vocabulary.seen) if name != vocabulary.background]
+        self.weight = nn.Parameter(torch.randn(len(vocabulary), channels)[self._seen])
+        rows = torch.full((max(len(vocabulary), VOID) + 1,), VOID)
+        rows[self._seen] = torch.arange(len(self._seen))
+        self.register_buffer("rows", rows, persistent=False)  # of labels
 
     def terms(self, features: Tensor, labels: Tensor) -> dict[str, Tensor]:
         """L_ce and L_centre of features (B,C,H,W), each the mean of the members'.
@@ -37,17 +43,19 @@ class Centres(nn.Module):
         over the pixels of seen objects, both divided by the number of labelled pixels. The background is many things
         and is drawn to no one place.
         """
-        lengths = self.weight.square().reshape(len(self.weight), self._members, -1).sum(dim=2).T  # (M,K)
-        logits = products(features, self.weight, self._members)
-        logits = logits - lengths.repeat(len(features), 1)[:, :, None, None] / 2
-        apart = labels.repeat_interleave(self._members, dim=0)
-        return {
-            "ce": losses.seen_cross_entropy(logits, apart, list(self._seen.values())),
-            "centre": squared_distance_to_centres(features, labels, self.weight, self._objects) / self._members,
-        }
+        rows, members = self.rows[labels], self._members
+        with torch.autocast(features.device.type, enabled=False):
+            features = features.to(self.weight.dtype)
+            lengths = self.weight.square().reshape(len(self.weight), members, -1).sum(dim=2).T  # (M,S)
+            logits = products(features, self.weight, members)
+            logits = logits - lengths.repeat(len(features), 1)[:, :, None, None] / 2
+            return {
+                "ce": losses.seen_cross_entropy(logits, rows.repeat_interleave(members, dim=0), range(len(self._seen))),
+                "centre": squared_distance_to_centres(features, rows, self.weight, self._objects) / members,
+            }
 
-    def prototypes(self, vectors: Tensor, names: Sequence[str], known: Tensor) -> Tensor:
-        """The centre of a seen class by its name; for any other word w one between the centres of the seen objects c.
+    def prototypes(self, vectors: Tensor, known: Tensor) -> Tensor:
+        """The centre of a seen class by its word; for any other word w one between the centres of the seen objects c.
 
             u = sum_c a_c m_c,    mu(w) = u (sum_c a_c |m_c| / |u|)^(3/4),    a = softmax_c(10 cos(w, s_c)),
 
@@ -56,19 +64,15 @@ class Centres(nn.Module):
 
         Args:
             vectors: word vectors of the classes asked for, (n,D).
-            names: their names.
             known: word vectors of the vocabulary, (K,D).
         """
-        sources = self._objects or list(self._seen.values())
-        cosines = F.normalize(vectors, dim=1) @ F.normalize(known[sources], dim=1).T
-        centres, shares = self.weight[sources], (_SHARPNESS * cosines).softmax(dim=1)
+        sources = self._objects or list(range(len(self._seen)))
+        cosines = F.normalize(vectors, dim=1) @ F.normalize(known[self._seen], dim=1).T
+        centres, shares = self.weight[sources], (_SHARPNESS * cosines[:, sources]).softmax(dim=1)
         means, lengths = shares @ centres, shares @ centres.norm(dim=1, keepdim=True)
-        prototypes = means * (lengths / means.norm(dim=1, keepdim=True)) ** _LENGTH
-        rows = [(row, self._seen[name]) for row, name in enumerate(names) if name in self._seen]
-        if rows:
-            places, classes = torch.tensor(rows, device=prototypes.device).T
-            prototypes = prototypes.index_copy(0, places, self.weight[classes])
-        return prototypes
+        between = means * (lengths / means.norm(dim=1, keepdim=True)) ** _LENGTH
+        nearest, row = cosines.max(dim=1)
+        return torch.where((nearest > _SAME).unsqueeze(1), self.weight[row], between)
 
 
 def squared_distance_to_centres(features: Tensor, labels: Tensor, centres: Tensor, classes: Sequence[int]) -> Tensor:

@@ -33,7 +33,7 @@ class CosineJoEm(Method):
     between the softmax of the teacher's logits and softmax(scale * cos(v, mu_n)) over ImageNet's names n, of which
     `names: strict` leaves out every kind of an unseen class. Both are means over the labelled pixels.
 
-    With `model.members` M, v and mu consist of M parts that learn apart from different starts, and are used together:
+    With `model.members` M, v and mu consist of M parts that learn apart from different starts and are used together:
     each part has the length 1/sqrt(M), so that cos(v, mu) is the mean of the members' cosines. Words that no mask
     ever tied down land in different places in each, and the mean is better than any.
 
@@ -53,8 +53,9 @@ class CosineJoEm(Method):
 
     What it sees at the head of a cow is then said of the legs too.
 
-    With a `mixture_weight` b above 0 the last of the members is one of `MixtureJoEm` instead: it learns centres of the
-    seen classes and puts every other word between them, on the unit sphere like the rest, and
+    With a `mixture_weight` b above 0 the last of the members is one of `MixtureJoEm` instead, and the others are M - 1:
+    it learns centres of the seen classes, by their L_ce and L_centre, and puts every other word between them. At test
+    time its part is brought to unit length like the rest, and
 
         v . mu = (members' cosine + b * its cosine + a * teacher's cosine) / (1 + b + a).
     """
@@ -116,7 +117,7 @@ class CosineJoEm(Method):
             self.meanings.copy_(F.normalize(meanings - meanings.mean(dim=0), dim=1))
 
     def forward(self, inputs: Tensor, labels: Tensor) -> Objective:
-        """L_cos and w * L_names on a batch of pictures or hypercolumns."""
+        """L_cos, w * L_names and what a mixture learns by, on a batch of pictures or hypercolumns."""
         settings, seen = self.settings, self.vocabulary.seen_indices
         if inputs.shape[1] == 3 and self.teacher is not None:
             inputs = HypercolumnHead.gather(self.visual.maps(inputs))
@@ -170,7 +171,7 @@ class CosineJoEm(Method):
         """Prototypes (K,C) of unit length."""
         placed = self._place(vectors)
         if self.centres is not None:
-            between = F.normalize(self.centres.prototypes(vectors, names, self.vectors), dim=1)
+            between = F.normalize(self.centres.prototypes(vectors, self.vectors), dim=1)
             placed = _beside(placed, between, self._mixture_weight)
         weight = self._teacher_weight / (1 + self._mixture_weight)
         return _beside(placed, F.normalize(vectors, dim=1), weight) if weight else placed

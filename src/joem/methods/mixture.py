@@ -38,8 +38,8 @@ class MixtureJoEm(Method):
         return Objective(self.centres.terms(features, labels), weight)
 
     def prototypes(self, vectors: Tensor, names: Sequence[str]) -> Tensor:
-        """The centre of a seen class by its name, a mixture of centres for any other word."""
-        return self.centres.prototypes(vectors, names, self.vectors)
+        """The centre of a seen class by its word, a mixture of centres for any other word."""
+        return self.centres.prototypes(vectors, self.vectors)
 
     def parameter_groups(self, head_multiplier: float) -> dict[str, list[dict[str, Any]]]:
         """The backbone at the base rate, the head faster, the centres apart."""
