@@ -112,7 +112,7 @@ def norms(features: Tensor, size: Sequence[int] | None = None) -> Norms:
 
     def fill(band: _Band) -> None:
         target = squares[band.image, band.rows]
-        target.copy_(_squared_norms(band).view_as(target))
+        target.copy_(_squared_norms(band).clamp_(min=0).view_as(target))  # rounding may leave less than nothing
 
     problem.each_band(fill)
     return Norms(problem.centre, squares)
