@@ -18,8 +18,6 @@ from joem.vocabulary import VOID, Vocabulary
 
 VOCABULARY = Vocabulary(("background", "horse", "cow", "sheep", "car"), ("cow",), "background")
 WORDS = semantics.random(6, seed=1)
-
-
 ROWS = {0: 0, 1: 1, 3: 2, 4: 3}  # where the centres of the seen classes are
 
 

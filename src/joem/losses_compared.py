@@ -168,3 +168,22 @@ def divergence_from_normal(mean: Tensor, log_variance: Tensor) -> Tensor:
     tensor(0.5000)
     """
     return (mean.square() + log_variance.exp() - log_variance - 1).mean() / 2
+
+
+def squared_distance_to_centres(features: Tensor, labels: Tensor, centres: Tensor, classes: Tensor) -> Tensor:
+    """L_centre of mixed prototypes: |v - m_c|^2 over the pixels of some classes, per labelled pixel of any.
+
+    Args:
+        features: v, (B,C,H,W).
+        labels: (B,Ho,Wo) of any size.
+        centres: m, (K,C).
+        classes: which of the K classes are drawn to their centres.
+
+    >>> features, labels = torch.zeros(1, 2, 1, 2), torch.tensor([[[0, 1]]])
+    >>> squared_distance_to_centres(features, labels, torch.tensor([[3.0, 4.0], [1.0, 1.0]]), classes=torch.tensor([0]))
+    tensor(12.5000)
+    """
+    labels = resized(labels, features.shape[-2:])
+    drawn = torch.isin(labels, classes)
+    apart = features.movedim(1, -1)[drawn].to(centres.dtype) - centres[labels[drawn]]
+    return apart.square().sum() / (labels != VOID).sum().clamp(min=1)

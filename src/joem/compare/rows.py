@@ -90,8 +90,9 @@ def _ablation(recipe: Recipe) -> Iterator[Row]:
 def _names(recipe: Recipe) -> Iterator[Row]:
     """What ImageNet's names teach beyond masks, and what is left of it without the right words."""
     cosine = "joem-cosine"
-    strict = {"names": "strict", "teacher_weight": 0.3, "mixture_weight": 0.2}  # weights that the folds chose
-    every = {"names": "all", "teacher_weight": 0.2, "mixture_weight": 0.0}  # for each row, docs/experiments.md
+    weights = {"teacher_weight": recipe.method.teacher_weight, "mixture_weight": recipe.method.mixture_weight}
+    strict = {"names": "strict", **weights}  # the recipe's own, for which they were chosen
+    every = {"names": "all", "teacher_weight": 0.2, "mixture_weight": 0.0}  # as chosen on folds, docs/experiments.md
     for title, variant in (
         ("JoEm, the paper's objective", Variant("joem", "joem", {"names": "none"})),
         ("JoEm on cosines, masks alone", Variant(f"{cosine}-none", cosine, {"names": "none", "mixture_weight": 0.0})),

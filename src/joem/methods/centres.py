@@ -1,14 +1,13 @@
 """Class centres in the joint space, and prototypes between them for words without a centre of their own."""
 
-from collections.abc import Sequence
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from joem import losses
+from joem.losses_compared import squared_distance_to_centres
 from joem.methods.base import products
-from joem.vocabulary import VOID, Vocabulary
+from joem.vocabulary import Vocabulary
 
 _SHARPNESS = 10.0  # what the cosine of two words is multiplied by before the softmax over the seen classes
 _LENGTH = 0.75  # how far a mean of centres is moved out to the length of centres: 0 not at all, 1 all the way
@@ -24,17 +23,12 @@ class Centres(nn.Module):
         members: of how many parts, that learn apart, features and centres consist.
     """
 
-    rows: Tensor
-
     def __init__(self, vocabulary: Vocabulary, channels: int, members: int = 1) -> None:
         super().__init__()
-        self._members = members
+        self._members, self._count = members, len(vocabulary)
         self._seen = list(vocabulary.seen_indices)
         self._objects = [row for row, name in enumerate(vocabulary.seen) if name != vocabulary.background]
         self.weight = nn.Parameter(torch.randn(len(vocabulary), channels)[self._seen])
-        rows = torch.full((max(len(vocabulary), VOID) + 1,), VOID)
-        rows[self._seen] = torch.arange(len(self._seen))
-        self.register_buffer("rows", rows, persistent=False)  # of labels
 
     def terms(self, features: Tensor, labels: Tensor) -> dict[str, Tensor]:
         """L_ce and L_centre of features (B,C,H,W), each the mean of the members'.
@@ -43,16 +37,15 @@ class Centres(nn.Module):
         over the pixels of seen objects, both divided by the number of labelled pixels. The background is many things
         and is drawn to no one place.
         """
-        rows, members = self.rows[labels], self._members
+        members, seen = self._members, torch.tensor(self._seen, device=self.weight.device)
+        centres = self.weight.new_zeros(self._count, self.weight.shape[1]).index_copy(0, seen, self.weight)
         with torch.autocast(features.device.type, enabled=False):
-            features = features.to(self.weight.dtype)
-            lengths = self.weight.square().reshape(len(self.weight), members, -1).sum(dim=2).T  # (M,S)
-            logits = products(features, self.weight, members)
-            logits = logits - lengths.repeat(len(features), 1)[:, :, None, None] / 2
-            return {
-                "ce": losses.seen_cross_entropy(logits, rows.repeat_interleave(members, dim=0), range(len(self._seen))),
-                "centre": squared_distance_to_centres(features, rows, self.weight, self._objects) / members,
-            }
+            features = features.to(centres.dtype)
+            lengths = centres.square().reshape(len(centres), members, -1).sum(dim=2).T  # (M,K)
+            logits = products(features, centres, members) - lengths.repeat(len(features), 1)[:, :, None, None] / 2
+            pull = squared_distance_to_centres(features, labels, centres, seen[self._objects])
+            apart = labels.repeat_interleave(members, dim=0)
+            return {"ce": losses.seen_cross_entropy(logits, apart, seen), "centre": pull / members}
 
     def prototypes(self, vectors: Tensor, known: Tensor) -> Tensor:
         """The centre of a seen class by its word; for any other word w one between the centres of the seen objects c.
@@ -73,22 +66,3 @@ class Centres(nn.Module):
         between = means * (lengths / means.norm(dim=1, keepdim=True)) ** _LENGTH
         nearest, row = cosines.max(dim=1)
         return torch.where((nearest > _SAME).unsqueeze(1), self.weight[row], between)
-
-
-def squared_distance_to_centres(features: Tensor, labels: Tensor, centres: Tensor, classes: Sequence[int]) -> Tensor:
-    """|v - m_c|^2 summed over the pixels of some classes, divided by the number of all labelled pixels.
-
-    Args:
-        features: v, (B,C,H,W).
-        labels: (B,Ho,Wo) of any size.
-        centres: m, (K,C).
-        classes: which of the K classes are drawn to their centres.
-
-    >>> features, labels = torch.zeros(1, 2, 1, 2), torch.tensor([[[0, 1]]])
-    >>> squared_distance_to_centres(features, labels, torch.tensor([[3.0, 4.0], [1.0, 1.0]]), classes=[0])
-    tensor(12.5000)
-    """
-    labels = losses.resized(labels, features.shape[-2:])
-    drawn = torch.isin(labels, torch.tensor(classes, dtype=labels.dtype, device=labels.device))
-    apart = features.movedim(1, -1)[drawn].to(centres.dtype) - centres[labels[drawn]]
-    return apart.square().sum() / (labels != VOID).sum().clamp(min=1)
