@@ -200,8 +200,8 @@ class MethodSettings:
         names_without: further classes whose kinds strict leaves out.
         teacher_weight: how much the classifier that teaches the names counts at test time too (joem-cosine), where
             what was learned counts 1.
-        mixture_weight: how much a member that puts words between the seen classes counts (joem-cosine), where the
-            others together count 1.
+        mixture_weight: how much as many members again, which put words between the seen classes, count together
+            (joem-cosine), where the others count 1.
         uncertainty: spnet, let a predicted variance attenuate noisy pixels (Hu 2020).
         generator: what generative systems need.
     """

@@ -91,12 +91,12 @@ def _names(recipe: Recipe) -> Iterator[Row]:
     """What ImageNet's names teach beyond masks, and what is left of it without the right words."""
     cosine = "joem-cosine"
     weights = {"teacher_weight": recipe.method.teacher_weight, "mixture_weight": recipe.method.mixture_weight}
-    strict = {"names": "strict", **weights}  # the recipe's own, for which they were chosen
-    every = {"names": "all", "teacher_weight": 0.2, "mixture_weight": 0.0}  # as chosen on folds, docs/experiments.md
+    strict, every = {"names": "strict", **weights}, {"names": "all", **weights}
+    masks = {"names": "none", "mixture_weight": 8.0}  # as chosen on folds, docs/experiments.md
     for title, variant in (
         ("JoEm, the paper's objective", Variant("joem", "joem", {"names": "none"})),
-        ("JoEm on cosines, masks alone", Variant(f"{cosine}-none", cosine, {"names": "none", "mixture_weight": 0.0})),
         ("JoEm with mixed prototypes", Variant("joem-mixture", "joem-mixture", {"names": "none"})),
+        ("JoEm on cosines, masks alone", Variant(f"{cosine}-none", cosine, masks)),
         ("joem+names (strict)", Variant(f"{cosine}-strict", cosine, strict)),
         ("joem+names", Variant(f"{cosine}-all", cosine, every)),
         ("strict, shuffled words", Variant(f"{cosine}-strict-shuffled", cosine, strict, "shuffled")),

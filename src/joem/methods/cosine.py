@@ -7,6 +7,7 @@ names follow it.
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, cast
 
 import torch
@@ -53,11 +54,11 @@ class CosineJoEm(Method):
 
     What it sees at the head of a cow is then said of the legs too.
 
-    With a `mixture_weight` b above 0 the last of the members is one of `MixtureJoEm` instead, and the others are M - 1:
-    it learns centres of the seen classes, by their L_ce and L_centre, and puts every other word between them. At test
-    time its part is brought to unit length like the rest, and
+    With a `mixture_weight` b above 0 there are M more members, those of `MixtureJoEm`: they learn centres of the seen
+    classes, by their L_ce and L_centre, and put every other word between them. Their parts v_m and mu_m keep their
+    lengths, measured by R, the root of the mean of |m_c|^2 over the centres. With d_0 the distance without them,
 
-        v . mu = (members' cosine + b * its cosine + a * teacher's cosine) / (1 + b + a).
+        |v - mu|^2 = (d_0^2 + b |v_m - mu_m|^2 / R^2) / (1 + b).
     """
 
     title: ClassVar[str] = "JoEm on cosines"
@@ -69,16 +70,16 @@ class CosineJoEm(Method):
     batches: Tensor
 
     def __init__(self, model: ModelSettings, settings: MethodSettings, vocabulary: Vocabulary, vectors: Tensor) -> None:
-        super().__init__(model, settings, vocabulary, vectors)
-        self._mixture_weight = settings.mixture_weight
-        if not 0 <= self._mixture_weight < math.inf:
-            raise BadUsage(f"mixture_weight is the weight of a cosine, 0 or more, got {self._mixture_weight}.")
-        self._members = model.members - (self._mixture_weight > 0)
-        if not self._members:
-            raise BadUsage("With a mixture_weight one member learns a mixture: set --model.members to 2 or more.")
-        share = model.channels // model.members
-        self.semantic = semantic_encoder(model.semantic, vectors.shape[1], share * self._members)
-        self.centres = Centres(vocabulary, share) if self._mixture_weight else None
+        if not 0 <= settings.mixture_weight < math.inf:
+            raise BadUsage(f"mixture_weight is the weight of a distance, 0 or more, got {settings.mixture_weight}.")
+        kinds = 2 if settings.mixture_weight else 1  # of members, all in one head
+        head = replace(
+            model, members=kinds * model.members, hidden=kinds * model.hidden, channels=kinds * model.channels
+        )
+        super().__init__(head, settings, vocabulary, vectors)
+        self._members, self._mixture_weight = model.members, settings.mixture_weight
+        self.semantic = semantic_encoder(model.semantic, vectors.shape[1], model.channels)
+        self.centres = Centres(vocabulary, model.channels, model.members) if settings.mixture_weight else None
         self.teacher: ImageNetClassifier | None = None
         self._teacher_weight = settings.teacher_weight if settings.names != "none" else 0.0
         if not 0 <= self._teacher_weight < math.inf:
@@ -149,18 +150,22 @@ class CosineJoEm(Method):
 
         Gathered hypercolumns are a picture of their own: look-alikes are found among them.
         """
-        if self.teacher is None or not self._teacher_weight:
-            return self._own_features(inputs)
-        head = cast(HypercolumnHead, self.visual.head)
-        if isinstance(inputs, Tensor) and inputs.shape[1] == 3:
+        if self._teacher_weight and isinstance(inputs, Tensor) and inputs.shape[1] == 3:
             inputs = self.visual.maps(inputs)
-        own = self._own_features(inputs)
+        own, between = self._split(super().features(inputs))
+        own = self._unit(own)
+        if self._teacher_weight:
+            own = self._with_teacher(own, inputs)
+        return self._with_mixture(own, between)
+
+    def _with_teacher(self, own: Tensor, inputs: Inputs) -> Tensor:
+        head, teacher = cast(HypercolumnHead, self.visual.head), cast(ImageNetClassifier, self.teacher)
         last = inputs[:, head.last] if isinstance(inputs, Tensor) else inputs[-1]
         looks = F.normalize(head.standardised(last), dim=1)
-        chances = _over_lookalikes(looks, (self.teacher(last) / _TEMPERATURE).softmax(dim=1))
+        chances = _over_lookalikes(looks, (teacher(last) / _TEMPERATURE).softmax(dim=1))
         middle = self.frequencies.sort().values[(len(self.frequencies) - 1) // 2]  # ONNX knows no median
         rarity = (middle / self.frequencies).square()
-        weight = self._teacher_weight / (1 + self._mixture_weight)  # against all members together
+        weight = self._teacher_weight
         say = weight * F.conv2d(chances, rarity[None, :, None, None])
         opinion = F.normalize(F.conv2d(chances, self.meanings.T[:, :, None, None]), dim=1)
         both = F.interpolate(torch.cat((say, opinion), dim=1), own.shape[-2:], mode="bilinear", align_corners=False)
@@ -168,22 +173,22 @@ class CosineJoEm(Method):
         return (1 + weight) / (1 + say) * _beside(own, opinion, weight, say / weight)
 
     def prototypes(self, vectors: Tensor, names: Sequence[str]) -> Tensor:
-        """Prototypes (K,C) of unit length."""
+        """Prototypes (K,C), of unit length without a mixture."""
         placed = self._place(vectors)
+        if self._teacher_weight:
+            placed = _beside(placed, F.normalize(vectors, dim=1), self._teacher_weight)
         if self.centres is not None:
-            between = F.normalize(self.centres.prototypes(vectors, self.vectors), dim=1)
-            placed = _beside(placed, between, self._mixture_weight)
-        weight = self._teacher_weight / (1 + self._mixture_weight)
-        return _beside(placed, F.normalize(vectors, dim=1), weight) if weight else placed
+            placed = self._with_mixture(placed, self.centres.prototypes(vectors, self.vectors))
+        return placed
 
-    def _own_features(self, inputs: Inputs) -> Tensor:
-        """Of all members, of unit length."""
-        own, between = self._split(super().features(inputs))
-        own = self._unit(own)
-        return own if self.centres is None else _beside(own, F.normalize(between, dim=1), self._mixture_weight)
+    def _with_mixture(self, own: Tensor, between: Tensor) -> Tensor:
+        if self.centres is None:
+            return own
+        length = self.centres.weight.square().sum(dim=1).mean().sqrt()
+        return _beside(own, between / length, self._mixture_weight)
 
     def _split(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """The parts of the members that learn cosines, and of the one that learns a mixture, if any."""
+        """The parts of the members that learn cosines, and of those that learn mixtures, if any."""
         share = 0 if self.centres is None else self.centres.weight.shape[1]
         own, between = torch.split(features, [features.shape[1] - share, share], dim=1)
         return own, between
@@ -207,7 +212,7 @@ class CosineJoEm(Method):
 
 
 def _beside(first: Tensor, second: Tensor, weight: float, louder: Tensor | float = 1.0) -> Tensor:
-    """Two unit vectors along dimension 1 as one: products of such are (first's + weight * second's) / (1 + weight).
+    """Two vectors along dimension 1 as one: products of such are (first's + weight * second's) / (1 + weight).
 
     With `louder`, given on one side only, the second's product counts so many times more.
     """
