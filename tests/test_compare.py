@@ -277,13 +277,20 @@ def test_the_best_zero_shot_row_stands_out_and_published_deviations_are_shown(re
     assert "<tr class=best><td>SPNet</td>" in (tmp_path / "methods.html").read_text()
 
 
+def test_rows_of_every_table_can_be_chosen(recipe):
+    assert [row.title for row in compare.rows("methods", recipe, ["spnet", "joem"])] == ["JoEm", "SPNet"]
+    assert [row.rule for row in compare.rows("ablation", recipe, ["joem"])] == ["nn", "cs", "ac"]
+    (strict,) = compare.rows("names", recipe, ["joem-cosine-strict"])
+    assert strict.variant.changes["names"] == "strict"
+
+
 def test_wrong_wishes_are_named(recipe, tmp_path):
     with pytest.raises(BadUsage, match=r"Unknown table 'ablations'.*Did you mean 'ablation'"):
         compare.rows("ablations", recipe)
-    with pytest.raises(BadUsage, match="Unknown method 'spnt'"):
+    with pytest.raises(BadUsage, match="Unknown row of methods 'spnt'"):
         compare.rows("methods", recipe, ["spnt"])
-    with pytest.raises(BadUsage, match="ablation has rows of its own"):
-        compare.rows("ablation", recipe, ["joem"])
+    with pytest.raises(BadUsage, match=r"Unknown row of ablation 'spnet'.*joem-center-sc"):
+        compare.rows("ablation", recipe, ["spnet"])
     with pytest.raises(BadUsage, match="at least one seed, got 0"):
         compare.run(recipe, tmp_path, seeds=0)
 

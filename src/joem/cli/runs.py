@@ -134,7 +134,11 @@ def _compare(words: Sequence[str]) -> None:
     from joem import recipe
 
     parser.add_argument("--protocol", default="scenes", help=f"a YAML file, or one of {', '.join(recipe.names())}")
-    parser.add_argument("--methods", default="all", help="all, or names of methods with commas between them")
+    parser.add_argument(
+        "--methods",
+        default="all",
+        help="all, or names with commas between them: of methods, or of a table's rows, as their folders are called",
+    )
     parser.add_argument(
         "--table",
         default="methods",

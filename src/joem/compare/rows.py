@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from joem import methods, protocols
-from joem.errors import BadUsage, choose
+from joem.errors import choose
 from joem.protocols import PublishedScores
 from joem.recipe import Recipe
 
@@ -50,19 +50,12 @@ class Row:
 
 
 def rows(table: str, recipe: Recipe, names: Sequence[str] | None = None) -> tuple[Row, ...]:
-    """The lines of a table."""
-    choose("table", table, TABLES)
-    if table != "methods":
-        if names is not None:
-            raise BadUsage(f"--methods goes with the table of methods; {table} has rows of its own.")
-        own = {"ablation": _ablation, "embedding-space": _embedding_space, "names": _names}
-        return tuple(own[table](recipe))
-    published = _published(recipe)
-    chosen = list(methods.METHODS) if names is None else [choose("method", name, methods.METHODS) for name in names]
-    return tuple(
-        Row(methods.get(name).title or name, Variant(name, name), methods.get(name).rule, published.get(name))
-        for name in chosen
-    )
+    """The lines of a table, or those of them whose variants are named."""
+    own = {"methods": _methods, "ablation": _ablation, "embedding-space": _embedding_space, "names": _names}
+    found = tuple(own[choose("table", table, TABLES)](recipe))
+    known = dict.fromkeys(row.variant.name for row in found)
+    chosen = known if names is None else [choose(f"row of {table}", name, known) for name in names]
+    return tuple(row for row in found if row.variant.name in chosen)
 
 
 def published_on(table: str, recipe: Recipe) -> str | None:
@@ -75,6 +68,14 @@ def published_on(table: str, recipe: Recipe) -> str | None:
         return recipe.data.protocol if _published(recipe) else None
     protocol: str = protocols.published_tables()[_OF_THE_PAPER[table]]["protocol"]
     return protocol
+
+
+def _methods(recipe: Recipe) -> Iterator[Row]:
+    """Every system by its own rule."""
+    published = _published(recipe)
+    for name in methods.METHODS:
+        method = methods.get(name)
+        yield Row(method.title or name, Variant(name, name), method.rule, published.get(name))
 
 
 def _ablation(recipe: Recipe) -> Iterator[Row]:

@@ -102,7 +102,7 @@ def run(
         recipe: the data, the words, the encoders and the training that all methods share.
         out: folder; every run has its own in it, `VARIANT/seed-N`, with its model and result.json.
         table: one of `TABLES`.
-        names: the methods of the table "methods", all if None.
+        names: the rows to run, by the names of their variants, which are the methods' in "methods"; all if None.
         seeds: how many runs per row, with the seeds 0, 1, ...
         folds: on how many folds of held-out seen classes sigma and gamma are chosen, once per method with the first
             seed; 0 takes the recipe's own.
