@@ -6,6 +6,7 @@ import subprocess
 import sys
 from copy import deepcopy
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -402,11 +403,14 @@ def test_a_choice_of_another_recipe_is_not_taken(recipe, tmp_path, monkeypatch):
 
     def cross_validate(recipe, problem, used, progress):
         chosen.append(recipe.train.visual.lr)
-        return calibration.Choice(sigma=0.9, gamma=0.1, folds=())
+        return SimpleNamespace(to_dict=lambda: {"sigma": 0.9, "gamma": 0.1, "rule": "cs"})
 
     monkeypatch.setattr(calibration, "cross_validate", cross_validate)
     variant = compare.rows("methods", recipe, ("joem",))[0].variant
     for factor, trials in ((1, 1), (1, 1), (2, 2)):
         recipe.train.visual.lr *= factor
-        assert runs._Runs(recipe, {}, tmp_path, 1, False)._choice(variant) == (0.9, 0.1)
+        choosing = runs._Runs(recipe, {}, tmp_path, 1, False)
+        assert [(each.sigma, each.gamma) for each in choosing._decisions(variant, ["cs"])] == [(0.9, 0.1)]
+        assert choosing.rule(variant) == "cs"
         assert len(chosen) == trials
+    assert runs._Runs(recipe, {}, tmp_path, 0, False).rule(variant) == recipe.decision.rule

@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from joem import engine, imagenet, methods, recipe, semantics
+from joem import engine, imagenet, methods, protocols, recipe, semantics
 from joem.errors import BadUsage
 from joem.methods.cosine import taught_names
 from joem.models import ImageNetClassifier
@@ -38,17 +38,36 @@ def classifier(classes):
     return made
 
 
-def test_kinds_of_voc_classes_are_what_they_say():
-    for name, expected in {
-        "cow": "ox",
-        "sofa": "studio couch",
-        "aeroplane": "airliner",
-        "train": "bullet train",
-    }.items():
-        assert expected in [imagenet.names()[index] for index in imagenet.kinds_of(name)]
+KINDS = {
+    "aeroplane": "airliner, warplane, wing",
+    "bottle": "beer bottle, bottlecap, nipple, pill bottle, pop bottle, water bottle, water jug, whiskey jug, "
+    "wine bottle",
+    "cat": "Egyptian cat, Madagascar cat, Persian cat, Siamese cat, cheetah, cougar, jaguar, leopard, lesser panda, "
+    "lion, lynx, snow leopard, tabby, tiger, tiger cat",
+    "chair": "barber chair, folding chair, rocking chair, throne",
+    "cow": "bison, ox, water buffalo",
+    "motorbike": "moped, motor scooter",
+    "pottedplant": "pot",
+    "sheep": "bighorn, ram",
+    "sofa": "studio couch",
+    "train": "bullet train, electric locomotive, freight car, passenger car, steam locomotive, streetcar",
+    "tvmonitor": "desktop computer, entertainment center, home theater, monitor, screen, television",
+}
+
+
+def test_kinds_of_every_unseen_class_of_voc_are_what_they_say():
+    unseen = {name for split in ("zs3-10", "spnet") for name in protocols.get(f"voc-{split}").vocabulary.unseen}
+    assert unseen == set(KINDS)
+    for name, expected in KINDS.items():
+        assert ", ".join(sorted(imagenet.names()[index] for index in imagenet.kinds_of(name))) == expected
     assert len(imagenet.names()) == 1000
-    voc = [imagenet.kinds_of(name) for name in ("bird", "dog", "cat", "boat", "car", "bus", "sheep", "horse")]
-    assert sum(map(len, voc)) == len(set().union(*voc))  # no ImageNet class is a kind of two of them
+
+
+def test_no_class_is_a_kind_of_two():
+    found = [
+        imagenet.kinds_of(name) for name in ("bird", "dog", "cat", "boat", "car", "bus", "sheep", "horse", "bottle")
+    ]
+    assert sum(map(len, found)) == len(set().union(*found))
 
 
 def test_meanings_are_names_with_their_dictionary_entries():

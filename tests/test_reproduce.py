@@ -122,6 +122,12 @@ def test_every_job_trains_recipes_of_the_box_with_their_own_values_on_its_grid()
     assert set(table1.methods) == set(protocols.get("voc-zs3-2").published)
 
 
+def test_figures_train_the_objective_as_its_own_recipe_does(tmp_path):
+    found, own = reproduce.Workplace("fig5", tmp_path, "lite").objective("voc-zs3-8-lite", r=1), "voc-zs3-4-lite-joem"
+    assert (found.data.protocol, found.method.name, found.method.r) == ("voc-zs3-8", "joem", 1)
+    assert (found.train, found.decision) == (recipe.load(own).train, recipe.load(own).decision)
+
+
 def test_what_cannot_be_run_says_so(tmp_path, capsys):
     with pytest.raises(BadUsage, match="supp-fig4 needs data that have no lite recipe"):
         reproduce.reproduce("supp-fig4", tmp_path, "lite")

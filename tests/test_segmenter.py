@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 
 from conftest import spread
 from joem import Segmenter, decision, engine, tiles
+from joem import recipe as recipes
 from joem.data.scenes import Scenes
 from joem.engine.model import Model, boxed
 from joem.errors import BadUsage, JoemError
@@ -275,6 +276,13 @@ def test_a_model_in_the_box_loads_by_name_with_half_precision_weights(segmenter,
     assert agree.float().mean() > 0.95
     with pytest.raises(JoemError, match=r"no model in other.*in the box \(small\)"):
         Segmenter.load("other")
+
+
+def test_the_model_in_the_box_is_what_its_recipe_makes():
+    recipe = Model.load("voc-names").recipe
+    expected = recipes.load("voc-names")
+    expected.train.cache, expected.data.val_split = None, recipe.data.val_split
+    assert recipe == expected
 
 
 def test_the_hub_way_goes_round_locally(segmenter, picture, tmp_path):

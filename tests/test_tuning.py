@@ -4,11 +4,12 @@ import sys
 import pytest
 import torch
 
-from joem import calibration, cli, data, engine
+from joem import calibration, cli, data, engine, imagenet
 from joem.calibration import tuning
 from joem.data.scenes import Scenes
 from joem.engine import Problem
 from joem.errors import BadUsage, JoemError
+from joem.methods.cosine import taught_names
 from joem.recipe import load as load_recipe
 from joem.vocabulary import Vocabulary
 
@@ -29,6 +30,17 @@ def test_curves_on_different_grids_are_read_between_their_points():
         [(0, 10), (1, 20), (2, 40)], [(0, 10), (4, 50)],
     ))  # fmt: skip
     assert tuning._least_correction([first, second]) == (2.0, (40 + 30) / 2)
+
+
+def test_the_rule_is_the_best_one_at_its_chosen_value():
+    def cs(*hious):
+        return {"rule": "cs", "points": [{"gamma": gamma, "hiou": hiou} for gamma, hiou in enumerate(hious)]}
+
+    assert tuning._best_rule([{"cs": cs(40, 50, 55), "ac": curve(40, 58, 60, 50)}]) == "ac"
+    assert tuning._best_rule([{"cs": cs(40, 61, 55), "ac": curve(40, 58, 60, 50)}]) == "cs"
+    assert tuning._best_rule([{"cs": cs(59.5, 60, 55), "ac": curve(59.5, 60, 60, 50)}]) == "nn"
+    folds = [{"cs": cs(10, 50, 20), "ac": curve(10, 30, 20, 10)}, {"cs": cs(50, 10, 10), "ac": curve(50, 42, 30, 30)}]
+    assert tuning._best_rule(folds) == "ac"  # 36 at .9; cs and nn have 30
 
 
 def test_folds_never_show_an_unseen_class_and_partition_the_seen_ones():
@@ -73,13 +85,49 @@ def test_cross_validation_trains_without_the_unseen_classes(tiny, monkeypatch):
         assert not set(vocabulary.names) & set(problem.vocabulary.unseen)
     assert choice.sigma in calibration.SIGMAS
     assert choice.gamma >= 0
-    assert set(choice.to_dict()) == {"sigma", "gamma", "folds"}
+    assert set(choice.to_dict()) == {"sigma", "gamma", "rule", "folds"}
+
+
+def test_strict_names_of_unseen_and_held_out_classes_do_not_teach_in_folds(monkeypatch):
+    met = []
+
+    def train(recipe, *, problem, progress):
+        met.append((set(taught_names(recipe.method, problem.vocabulary)), problem.vocabulary.unseen))
+
+    monkeypatch.setattr(tuning, "train", train)
+    monkeypatch.setattr(tuning, "sweep", lambda *_, **__: {})
+    names = ("background", "cat", "dog", "bus", "cow")
+    problem = Problem(Vocabulary(names, ("cow",), "background"), "exclude", Striped(names), Striped(names))
+    strict = load_recipe("voc-zs3-4-lite")
+    for fold in calibration.fold_problems(problem, 3, seed=0):
+        tuning._try_fold(strict, problem, fold, progress=False)
+    assert sorted(held_out for _, (held_out,) in met) == ["bus", "cat", "dog"]
+    for taught, (held_out,) in met:
+        assert taught == set(range(1000)) - imagenet.kinds_of("cow") - imagenet.kinds_of(held_out)
 
 
 def test_by_default_as_many_classes_are_held_out_as_are_unseen():
     names = tuple(f"c{i}" for i in range(20))
     assert tuning._proportional_folds(Vocabulary(names, names[:4])) == 5
     assert tuning._proportional_folds(Vocabulary(names)) == 20
+
+
+class Striped:
+    """Forty pictures, each showing background and one class but the last."""
+
+    background = "background"
+
+    def __init__(self, names):
+        self.names = names
+
+    def __len__(self):
+        return 40
+
+    def labels(self, index):
+        return torch.tensor([[0, 1 + index % (len(self.names) - 2)]])
+
+    def name(self, index):
+        return str(index)
 
 
 class Watched:

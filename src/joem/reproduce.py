@@ -70,6 +70,11 @@ class Workplace:
             setattr(settings.method, key, value)
         return settings
 
+    def objective(self, name: str, /, **method: Any) -> Recipe:
+        """The same with the training of the recipe that the paper's objective has beside it, if there is one."""
+        own = compare.own_recipes(name).get("joem", name)
+        return replace(self.settings(own, **method), data=self.settings(name).data)
+
 
 @dataclass
 class Findings:
@@ -221,7 +226,7 @@ class Study:
         """Train and sweep every value with every recipe."""
         found, symbol = Findings(), _SYMBOLS[self.setting]
         for name in self.recipes[place.scale]:
-            settings, protocol = place.settings(name), name.removesuffix("-lite")
+            settings, protocol = place.objective(name), name.removesuffix("-lite")
             own, sigma = getattr(settings.method, self.setting), settings.decision.sigma
             curves = {value: _curves(name, place, self.setting, value)["ac"] for value in self.values}
             scores = {value: curve.scores[curve.values.index(sigma)] for value, curve in curves.items()}
@@ -236,7 +241,7 @@ class Study:
 def _curves(name: str, place: Workplace, setting: str | None = None, value: float | None = None) -> Curves:
     """Train a recipe and sweep it on the paper's grids, or read what an earlier call found."""
     folder = place.runs / (name if setting is None else f"{name}-{setting}-{value:g}")
-    settings = place.settings(name, **({setting: value} if setting else {}))
+    settings = place.objective(name, **({setting: value} if setting else {}))
     results = folder / "curves.json"
     kept = engine.from_first(lambda: read_json(results) if results.is_file() else None)
     if kept is not None:

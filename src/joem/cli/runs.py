@@ -98,7 +98,8 @@ def _evaluate(words: Sequence[str]) -> None:
 
     model = engine.Model.load(wish.model).to(wish.device)
     own = model.recipe.decision
-    rules = [wish.rule] if wish.rule else list(dict.fromkeys(["nn", "cs", "ac", own.rule]))
+    # The model's own rule comes last: its classes and confusions are told.
+    rules = [wish.rule] if wish.rule else [rule for rule in ("nn", "cs", "ac") if rule != own.rule] + [own.rule]
     chosen = {
         key: getattr(own, key) if getattr(wish, key) is None else getattr(wish, key) for key in ("sigma", "gamma")
     }

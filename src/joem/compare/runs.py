@@ -132,6 +132,8 @@ def run(
     if not results:
         raise JoemError("Nothing could be run:\n  " + "\n  ".join(failures))
     found = tuple(row for row in wanted if row.variant.name in results)
+    if table == "names":  # no author of another system says by which rule these decide
+        found = tuple(replace(row, rule=runs.rule(row.variant)) for row in found)
     return Comparison(table, recipe, runs.problem(False), found, results, folds, tuple(failures))
 
 
@@ -217,21 +219,25 @@ class _Runs:
     def _decisions(self, variant: Variant, rules: Sequence[str]) -> list[DecisionSettings]:
         settings = self.recipe(variant, 0).decision
         if self.folds and set(rules) - {"nn"}:
-            sigma, gamma = self._choice(variant)
-            settings = replace(settings, sigma=sigma, gamma=gamma)
+            choice = self._choice(variant)
+            settings = replace(settings, sigma=choice["sigma"], gamma=choice["gamma"])
         return [replace(settings, rule=rule) for rule in rules]
 
-    def _choice(self, variant: Variant) -> tuple[float, float]:
-        """The sigma and gamma of a variant, chosen once on held-out seen classes."""
+    def rule(self, variant: Variant) -> str:
+        """The rule that held-out seen classes choose for a variant, or its recipe's own."""
+        return str(self._choice(variant)["rule"] if self.folds else self.recipe(variant, 0).decision.rule)
+
+    def _choice(self, variant: Variant) -> Mapping[str, Any]:
+        """The sigma, the gamma and the rule of a variant, chosen once on held-out seen classes."""
         file = self.out / variant.name / "choice.json"
         recipe = self.recipe(variant, 0)
-        choice = engine.from_first(lambda: read_json(file) if file.exists() else {})
+        choice: dict[str, Any] = engine.from_first(lambda: read_json(file) if file.exists() else {})
         wanted = {"used": self.folds, "recipe": recipe.to_dict()}
         if {key: choice.get(key) for key in wanted} != wanted:
             found = calibration.cross_validate(recipe, self.problem(False), used=self.folds, progress=self.progress)
             choice = {**wanted, **found.to_dict()}
             engine.from_first(lambda: write_json(file, choice))
-        return choice["sigma"], choice["gamma"]
+        return choice
 
     def _evaluate(self, model: Model, problem: Problem, decisions: list[DecisionSettings]) -> dict[str, Any]:
         if not decisions:

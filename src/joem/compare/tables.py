@@ -15,8 +15,7 @@ from joem.report import Page
 Table = tuple[list[str], list[list[str]]]
 
 _CAPTIONS = {
-    "scores": "Mean and deviation over the seeds, in percent. sigma and gamma {origin}; the rule is the one the "
-    "method's authors use.",
+    "scores": "Mean and deviation over the seeds, in percent. {origin}.",
     "rules": "hIoU by every rule, for the methods that calibrate; the others decide by NN. Rules compare distances; "
     "docs/methods.md says what distance is where a method has a classifier.",
     "classes": "IoU of every class, the mean over the seeds. Classes with a star are unseen.",
@@ -56,7 +55,9 @@ def _other_lengths(comparison: Comparison) -> str:
 
 def _caption(name: str, comparison: Comparison) -> str:
     origin = "were chosen on held-out seen classes" if comparison.folds else "are the recipe's own"
-    return _CAPTIONS[name].format(origin=origin)
+    if comparison.table == "names":
+        return _CAPTIONS[name].format(origin=f"sigma, gamma and the rule {origin}")
+    return _CAPTIONS[name].format(origin=f"sigma and gamma {origin}; the rule is the one the method's authors use")
 
 
 def score_table(comparison: Comparison) -> Table:
