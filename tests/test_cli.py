@@ -152,6 +152,27 @@ def test_bad_data_in_a_users_folder_end_a_training_with_a_clear_error(tiny, tmp_
     assert "mask" in errors
 
 
+def test_data_folder_finds_pictures_that_cannot_be_read_or_do_not_fit(tmp_path, capsys):
+    write_folder(Scenes(3, 64), tmp_path / "d")
+    first, second, _ = sorted((tmp_path / "d" / "images").iterdir())
+    Image.new("RGB", (64, 48)).save(second)
+    code, printed, errors = run(capsys, "data", "folder", "--root", tmp_path / "d")
+    assert (code, printed) == (1, "")
+    assert f"{second} is 64x48" in errors
+    first.write_bytes(first.read_bytes()[:100])
+    code, _, errors = run(capsys, "data", "folder", "--root", tmp_path / "d")
+    assert code == 1
+    assert f"Cannot read {first}" in errors
+
+
+def test_a_disk_that_refuses_is_told_without_a_traceback(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    code, _, errors = run(capsys, "data", "scenes", "--count", 1, "--write", tmp_path / "file" / "d")
+    assert code == 1
+    assert errors.startswith("joem: ")
+    assert str(tmp_path / "file") in errors
+
+
 def test_data_describes_and_writes(tmp_path, capsys):
     code, printed, _ = run(capsys, "data", "scenes", "--count", 3, "--json")
     assert code == 0

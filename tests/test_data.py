@@ -283,6 +283,13 @@ def test_a_wrong_class_list_says_what_is_wrong(folder, text, message):
     assert message in failure(data.Folder, folder)
 
 
+@pytest.mark.parametrize("file", ["classes.txt", "splits/train.txt"])
+def test_lists_in_another_encoding_say_how_to_save_them(folder, file):
+    (folder / "splits").mkdir()
+    (folder / file).write_bytes("Kühe\n".encode("latin-1"))
+    assert f"{folder / file} is not UTF-8: save it as UTF-8" in failure(data.Folder, folder, "train")
+
+
 def test_names_of_several_words_and_numbers_are_kept(folder):
     (folder / "classes.txt").write_text("traffic light\nroute 66\ncow #010203\n")
     pictures = data.Folder(folder)

@@ -1,6 +1,7 @@
 import csv
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -120,6 +121,96 @@ def test_a_second_run_in_the_same_folder_is_refused(tiny, tmp_path):
         engine.train(tiny, tmp_path, progress=False)
     with pytest.raises(BadUsage, match="no checkpoint to resume"):
         engine.train(tiny, tmp_path / "other", resume=True, progress=False)
+
+
+OTHER = "name,note\nmine,keep\n"
+
+
+@pytest.mark.parametrize("held", ["model", "metrics.csv"])
+def test_results_without_checkpoints_are_never_written_over(tiny, tmp_path, held):
+    if held == "model":
+        (tmp_path / held).mkdir()
+    else:
+        (tmp_path / held).write_text(OTHER)
+    with pytest.raises(BadUsage, match=f"already holds {held}, but no checkpoint to go on from: choose another --out"):
+        engine.train(tiny, tmp_path, progress=False)
+    assert [path.name for path in tmp_path.iterdir()] == [held]
+    assert held == "model" or (tmp_path / held).read_text() == OTHER
+
+
+def test_a_run_that_came_to_no_checkpoint_may_begin_again(tiny, tmp_path):
+    tiny.train.epochs = 1
+    (tmp_path / "recipe.yaml").write_text("another: recipe\n")
+    (tmp_path / "metrics.csv").write_text("step,of,another,recipe\n")
+    (tmp_path / "metrics-mine.csv").write_text(OTHER)
+    engine.train(tiny, tmp_path, progress=False)
+    assert [int(line["step"]) for line in csv.DictReader((tmp_path / "metrics.csv").open())] == [1, 2]
+    assert (tmp_path / "metrics-mine.csv").read_text() == OTHER
+    for folder in ("checkpoints", "model"):  # as if it had been killed in its first steps
+        shutil.rmtree(tmp_path / folder)
+    engine.train(tiny, tmp_path, progress=False)
+    assert [int(line["step"]) for line in csv.DictReader((tmp_path / "metrics.csv").open())] == [1, 2]
+
+
+def test_resuming_touches_no_file_that_is_not_of_the_run(tiny, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        StopAt(patch, 1)
+        with pytest.raises(Interrupted):
+            engine.train(tiny, tmp_path, progress=False)
+    (tmp_path / "metrics-mine.csv").write_text(OTHER)
+    engine.train(tiny, tmp_path, resume=True, progress=False)
+    assert (tmp_path / "metrics-mine.csv").read_text() == OTHER
+
+
+@pytest.mark.parametrize("broken", [0, 3])
+def test_a_broken_picture_loses_no_step(tiny, tmp_path, monkeypatch, broken):
+    tiny.train.save_every = 0
+    original = training._Run.batches
+
+    def batches(run):
+        for batch in original(run):
+            if run.step == broken:
+                raise JoemError("Cannot read picture 7.")
+            yield batch
+
+    whole = engine.train(tiny, progress=False)
+    with monkeypatch.context() as patch:
+        patch.setattr(training._Run, "batches", batches)
+        with pytest.raises(JoemError, match="picture 7"):
+            engine.train(tiny, tmp_path, progress=False)
+    # Before the first step there is nothing to keep: the run may simply begin again.
+    assert [path.name for path in tmp_path.glob("checkpoints/*")] == (["step-00000003"] if broken else [])
+    resumed = engine.train(tiny, tmp_path, resume=broken > 0, progress=False)
+    assert_same_weights(weights(resumed), weights(whole))
+
+
+def test_a_full_disk_is_told_to_all_processes(tiny, tmp_path, monkeypatch):
+    def full(*arguments):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Checkpoints, "save", full)
+    with pytest.raises(JoemError, match=rf"{tmp_path} cannot be written to \(.*No space left on device\): make room"):
+        engine.train(tiny, tmp_path, progress=False)
+
+
+def test_tensorboard_has_every_step_once_after_a_stop(tiny, tmp_path, monkeypatch):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    tiny.train.tensorboard, tiny.train.save_every = True, 2
+    original = training._Run.train_step
+
+    def train_step(run, images, labels):
+        if run.step == 3:
+            raise RuntimeError("power cut")
+        return original(run, images, labels)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(training._Run, "train_step", train_step)
+        with pytest.raises(RuntimeError, match="power cut"):
+            engine.train(tiny, tmp_path, progress=False)
+    engine.train(tiny, tmp_path, resume=True, progress=False)
+    events = EventAccumulator(str(tmp_path)).Reload()
+    assert [event.step for event in events.Scalars("loss/ce")] == [1, 2, 3, 4]
 
 
 def test_a_loss_that_is_no_number_stops_and_keeps_the_last_good_checkpoint(tiny, tmp_path, monkeypatch):
@@ -386,6 +477,39 @@ def test_missing_and_damaged_models_are_named(tiny, tmp_path):
     (tmp_path / "m" / "model.json").write_text('{"format": 99, "joem": "9.9"}')
     with pytest.raises(JoemError, match=r"format 99.*joem 9.9"):
         Model.load(tmp_path / "m")
+
+
+def test_a_model_that_lacks_something_is_named_with_what_it_lacks(tiny, tmp_path):
+    folder = Model.create(tiny, engine.open_problem(tiny.data).vocabulary).save(tmp_path / "m")
+    described, tensors = (
+        json.loads((folder / "model.json").read_text()),
+        files.read_tensors(folder / "weights.safetensors"),
+    )
+    del tensors["vocabulary_vectors"]
+    files.write_tensors(folder / "weights.safetensors", tensors)
+    with pytest.raises(JoemError, match=r"weights\.safetensors does not hold vocabulary_vectors"):
+        Model.load(folder)
+    del described["normalisation"]
+    (folder / "model.json").write_text(json.dumps(described))
+    with pytest.raises(JoemError, match=r"model\.json does not hold normalisation"):
+        Model.load(folder)
+    (folder / "model.json").write_text("[1, 2]")
+    with pytest.raises(JoemError, match=r"model\.json does not hold format"):
+        Model.load(folder)
+
+
+def test_a_checkpoint_that_lacks_something_is_named_with_what_it_lacks(tiny, tmp_path):
+    model = Model.create(tiny, engine.open_problem(tiny.data).vocabulary)
+    checkpoints = Checkpoints(tmp_path)
+    path = checkpoints.save(1, model, {}, {"random_state": torch.get_rng_state()[None]})
+    tensors = files.read_tensors(path / "weights.safetensors")
+    del tensors["vocabulary_vectors"]
+    files.write_tensors(path / "weights.safetensors", tensors)
+    with pytest.raises(JoemError, match=r"weights\.safetensors does not hold vocabulary_vectors"):
+        checkpoints.restore(path, model, {})
+    (path / "state.json").write_text("[]")
+    with pytest.raises(JoemError, match=r"state\.json does not hold step, stage, groups"):
+        checkpoints.stage(path)
 
 
 def test_a_folder_appears_whole_or_not_at_all(tmp_path):

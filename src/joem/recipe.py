@@ -139,6 +139,11 @@ class ModelSettings:
     semantic: Literal["linear", "mlp"] = "linear"
 
     def __post_init__(self) -> None:
+        if not self.rates or min(self.channels, self.hidden, *self.rates) < 1:
+            raise BadUsage(
+                f"model.channels, model.hidden and each of model.rates must be at least 1, got {self.channels} "
+                f"channels, {self.hidden} hidden and the rates {list(self.rates)}."
+            )
         if self.members < 1 or self.hidden % self.members or self.channels % self.members:
             raise BadUsage(
                 f"model.members must divide model.hidden and model.channels, got {self.members} members for "
@@ -254,7 +259,8 @@ class TrainSettings:
     Args:
         epochs: passes over the training pictures.
         batch_size: pictures per optimiser step, over all devices and accumulation steps together.
-        accumulate: how many parts the batch of a device is cut into to save memory; the gradient is the same.
+        accumulate: how many parts the batch of a device is cut into to save memory; the gradient is the same but for
+            batch statistics, which are those of a part.
         seed: seed of the weights, the order of the pictures, the augmentation and dropout.
         precision: 32-true, bf16-mixed or 16-mixed, as Lightning Fabric names them.
         accelerator: cpu, cuda, mps or auto.

@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _COMMANDS[words[0]](words[1:])
     except BadUsage as error:
         return _fail(error, 2)
-    except JoemError as error:
+    except (JoemError, OSError) as error:
         return _fail(error, 1)
     except KeyboardInterrupt:
         return _fail("stopped", 130)

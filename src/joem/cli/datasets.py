@@ -59,6 +59,8 @@ def _data(words: Sequence[str]) -> None:
     vocabulary = protocol.vocabulary if protocol else None
     if vocabulary is None and wish.kind == "scenes":
         vocabulary = data.scenes.vocabulary()
+    if wish.kind == "folder":
+        data.check(pictures)
     rows = data.describe(pictures, vocabulary)
     if wish.json:
         print(json.dumps({"images": len(pictures), "classes": [row._asdict() for row in rows]}, indent=2))

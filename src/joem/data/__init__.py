@@ -3,7 +3,7 @@
 from joem.data import scenes
 from joem.data.coco_stuff import CocoStuff
 from joem.data.context import Context
-from joem.data.counts import ClassCount, class_pixels, class_presence, describe
+from joem.data.counts import ClassCount, check, class_pixels, class_presence, describe
 from joem.data.files import as_pixels, read_image
 from joem.data.folder import Folder, write_folder
 from joem.data.guard import TrainingSet, guard, mixed, seen_only
@@ -34,6 +34,7 @@ __all__ = [
     "Transform",
     "View",
     "as_pixels",
+    "check",
     "class_pixels",
     "class_presence",
     "collate",

@@ -1,6 +1,7 @@
 """How much of every class a dataset holds."""
 
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, Protocol, runtime_checkable
 from weakref import WeakKeyDictionary
@@ -33,22 +34,32 @@ def class_pixels(dataset: Dataset) -> Tensor:
     if isinstance(dataset, CountsItself):
         return dataset.class_pixels()
     if dataset not in _scanned:
-        classes = len(dataset.names)
-
-        def count(index: int) -> Tensor:
-            return torch.bincount(dataset.labels(index).flatten(), minlength=VOID + 1)[:classes]
-
-        with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-            counts = track(
-                pool.map(count, range(len(dataset))),
-                "Reading masks",
-                total=len(dataset),
-                console=Console(stderr=True),
-                transient=True,
-                disable=len(dataset) < 1000,
-            )
-            _scanned[dataset] = torch.stack(list(counts))
+        _scanned[dataset] = _scan(dataset, dataset.labels, "Reading masks")
     return _scanned[dataset]
+
+
+def check(dataset: Dataset) -> None:
+    """Read all pictures and masks once: what cannot be read, or differs in size, is an error that names it.
+
+    `class_pixels` of the dataset then has its answer already.
+    """
+    _scanned[dataset] = _scan(dataset, lambda index: dataset[index].labels, "Reading pictures and masks")
+
+
+def _scan(dataset: Dataset, labels: Callable[[int], Tensor], title: str) -> Tensor:
+    def count(index: int) -> Tensor:
+        return torch.bincount(labels(index).flatten(), minlength=VOID + 1)[: len(dataset.names)]
+
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+        counts = track(
+            pool.map(count, range(len(dataset))),
+            title,
+            total=len(dataset),
+            console=Console(stderr=True),
+            transient=True,
+            disable=len(dataset) < 1000,
+        )
+        return torch.stack(list(counts))
 
 
 def class_presence(dataset: Dataset) -> Tensor:

@@ -151,7 +151,15 @@ def listed(names: Iterable[str]) -> str:
 
 def read_list(path: Path) -> list[str]:
     """The picture names in a split file, one per line; blank lines do not count."""
-    return [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    return [line.strip() for line in read_text(path).splitlines() if line.strip()]
+
+
+def read_text(path: Path) -> str:
+    """The text of a file in UTF-8."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise JoemError(f"{path} is not UTF-8: save it as UTF-8 ({error}).") from None
 
 
 def _open(path: Path) -> Image.Image:

@@ -9,7 +9,7 @@ from PIL import Image
 from rich.console import Console
 from rich.progress import track
 
-from joem.data.files import Colour, FileDataset, Item, listed, mask_colours, read_list, write_mask
+from joem.data.files import Colour, FileDataset, Item, listed, mask_colours, read_list, read_text, write_mask
 from joem.data.samples import Dataset
 from joem.errors import BadUsage, JoemError, choose
 from joem.vocabulary import VOID, Vocabulary
@@ -82,7 +82,7 @@ def write_folder(dataset: Dataset, root: str | Path, progress: bool = True) -> N
 
 def _read_classes(path: Path) -> tuple[tuple[str, ...], dict[Colour, int]]:
     """Class names in order, and the label of every colour."""
-    lines = path.read_text(encoding="utf-8").rstrip().splitlines()
+    lines = read_text(path).rstrip().splitlines()
     names: list[str] = []
     palette: dict[Colour, int] = {}
     for number, line in enumerate(lines):

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.amp import GradScaler
 from torch.optim import Optimizer
 
-from joem.engine.files import atomic_folder, read_json, read_tensors, write_json, write_tensors
+from joem.engine.files import atomic_folder, read_json, read_tensors, require, write_json, write_tensors
 from joem.engine.model import DESCRIPTION, VECTORS, Model, load_weights
 from joem.errors import BadUsage, JoemError
 
@@ -59,17 +59,19 @@ class Checkpoints:
 
     def stage(self, path: Path) -> str:
         """The stage of training that a checkpoint was written in."""
-        return str(read_json(path / _STATE)["stage"])
+        return str(self._state(path)["stage"])
 
     def restore(
         self, path: Path, model: Model, optimisers: dict[str, Optimizer], scaler: GradScaler | None = None
     ) -> tuple[int, dict[str, Tensor]]:
         """Put a checkpoint's weights and the states of the optimisers in place; returns its step and random states."""
-        state = read_json(path / _STATE)
+        state, described = self._state(path), read_json(path / DESCRIPTION)
         weights = read_tensors(path / _WEIGHTS)
+        require(weights, (VECTORS,), path / _WEIGHTS)
         weights.pop(VECTORS)
         load_weights(model.method, weights, path)
-        _check_same_run(read_json(path / DESCRIPTION), model.description(), path)
+        require(described, ("recipe", "vocabulary"), path / DESCRIPTION)
+        _check_same_run(described, model.description(), path)
         tensors = read_tensors(path / _OPTIMISERS)
         random_states = {key: tensors.pop(key) for key in [*tensors] if "/" not in key}  # optimisers' have a path
         for name, optimiser in optimisers.items():
@@ -79,6 +81,11 @@ class Checkpoints:
         if scaler is not None and state.get("gradient_scale"):  # none is stored of a run in another precision
             scaler.load_state_dict(state["gradient_scale"])
         return int(state["step"]), random_states
+
+    def _state(self, path: Path) -> dict[str, Any]:
+        state: dict[str, Any] = read_json(path / _STATE)
+        require(state, ("step", "stage", "groups"), path / _STATE)
+        return state
 
 
 def _check_same_run(stored: dict[str, Any], current: dict[str, Any], path: Path) -> None:

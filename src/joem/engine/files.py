@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -56,6 +56,17 @@ def read_json(path: Path) -> Any:
         raise JoemError(f"{path} cannot be read ({error}).") from error
 
 
+def require(found: Any, names: Iterable[str], path: Path) -> None:
+    """Refuse what was read from a file where names that it should hold are missing."""
+    wanted = list(names)
+    missing = wanted if not isinstance(found, dict) else [name for name in wanted if name not in found]
+    if missing:
+        raise JoemError(
+            f"{path} does not hold {', '.join(missing)}, which joem writes into it: take a whole copy of the model, or "
+            "train it again."
+        )
+
+
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """Read a safetensors file; a damaged file is an error that names it."""
     from safetensors import SafetensorError
@@ -69,6 +80,10 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
     """Write a safetensors file."""
+    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
-    save_file({key: value.detach().cpu().contiguous() for key, value in tensors.items()}, path)
+    try:
+        save_file({key: value.detach().cpu().contiguous() for key, value in tensors.items()}, path)
+    except SafetensorError as error:  # a full disk, for instance
+        raise OSError(f"{path}: {error}") from error

@@ -10,7 +10,7 @@ from torch import Tensor
 
 import joem
 from joem import data, imagenet, methods, semantics
-from joem.engine.files import atomic_folder, read_json, read_tensors, write_json, write_tensors
+from joem.engine.files import atomic_folder, read_json, read_tensors, require, write_json, write_tensors
 from joem.errors import BadUsage, JoemError
 from joem.methods import Method
 from joem.recipe import Recipe
@@ -118,10 +118,13 @@ class Model:
         """
         folder = find_model(path)
         described = read_json(folder / DESCRIPTION)
-        check_format(described, folder)
+        check_format(described, folder / DESCRIPTION)
+        require(described, ("recipe", "vocabulary", "semantics", "normalisation"), folder / DESCRIPTION)
+        require(described["normalisation"], ("mean", "std"), folder / DESCRIPTION)
         recipe = Recipe.from_dict(described["recipe"])
         vocabulary = Vocabulary.from_dict(described["vocabulary"])
         tensors = read_tensors(folder / WEIGHTS)
+        require(tensors, (VECTORS,), folder / WEIGHTS)
         vectors = tensors.pop(VECTORS).float()  # half-precision files are computed with in float32
         bare = replace(recipe.model, weights="none")  # the weights are in the folder
         method = methods.get(recipe.method.name)(bare, recipe.method, vocabulary, vectors)
@@ -161,8 +164,9 @@ def find_semantics(
         return semantics.table(dict(zip(vocabulary.names, vectors, strict=True))), str(error)
 
 
-def check_format(described: Mapping[str, Any], path: Path) -> None:
+def check_format(described: Any, path: Path) -> None:
     """Refuse what another version of this package wrote in another form."""
+    require(described, ("format",), path)
     if described.get("format") != _FORMAT:
         raise JoemError(
             f"{path} has format {described.get('format')}, this version reads {_FORMAT}: it was written by "

@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from pathlib import Path
@@ -52,7 +52,8 @@ def train(
 
     Args:
         recipe: what to train.
-        out: folder for checkpoints, metrics.csv, recipe.yaml and the final model/; None writes nothing.
+        out: folder for checkpoints, metrics.csv, recipe.yaml and the final model/, with no other run in it; None
+            writes nothing.
         problem: the data, if they are not what the recipe says (a fold of a cross-validation).
         resume: go on from the newest checkpoint in `out`; the result is the same as without the stop.
         progress: show a progress bar.
@@ -69,8 +70,8 @@ def train(
         run = _Run(recipe, problem, fabric, Path(out) if out is not None else None)
         if resume:
             run.resume()
-        elif run.checkpoints and run.checkpoints.newest():
-            raise BadUsage(f"{out} already holds a run: add --resume to go on with it, or choose another --out.")
+        else:
+            run.check_folder()
     run.fit(progress and fabric.is_global_zero)
     return run.finish()
 
@@ -184,6 +185,19 @@ class _Run:
         epochs = [self.recipe.train.epochs * lengths.get(stage, 1.0) for stage in self.stages]
         return list(accumulate(round(count * self.steps_per_epoch) for count in epochs))
 
+    @property
+    def metrics(self) -> list[Path]:
+        """The files of the logged steps, one per stage: stages have other terms."""
+        if self.out is None:
+            return []
+        suffixes = [f"-{stage}" for stage in self.stages] if len(self.stages) > 1 else [""]
+        return [self.out / f"metrics{suffix}.csv" for suffix in suffixes]
+
+    @property
+    def recipe_text(self) -> str:
+        """What recipe.yaml holds."""
+        return yaml.safe_dump(self.recipe.to_dict(), sort_keys=False)
+
     def begin(self, stage: int) -> None:
         """Enter a stage: new optimisers on the parameters that learn in it, everything else frozen."""
         self.stage = stage
@@ -240,22 +254,28 @@ class _Run:
         """Train until the last step, an interruption or an error, each of which stops all processes."""
         settings = self.recipe.train
         batches = self.batches()
-        with together(self.fabric):
+        with together(self.fabric), _writing(self.out):
             log = _MetricsLog(self)
-        with _interruptible(self), _progress(self, progress) as show:
+        with closing(log), _interruptible(self), _progress(self, progress) as show:
             while self.step < self.steps:
                 while self.step == self.ends[self.stage]:
                     self.begin(self.stage + 1)
                 if who(self.fabric, self.stop):
                     raise Interrupted(self._interruption())
-                with together(self.fabric):
-                    images, labels = next(batches)
-                    data.guard(labels, self.masks)
+                try:
+                    with together(self.fabric):
+                        images, labels = next(batches)
+                        data.guard(labels, self.masks)
+                except JoemError:
+                    if self.step:  # before the first one there is nothing to keep, and the run may simply begin again
+                        self.save()
+                    raise
                 terms = self.train_step(images, labels)
                 self.step += 1
                 if self.step % settings.log_every == 0 or self.step == self.steps:
                     values = {name: float(value) for name, value in terms.items()}
-                    log.write(values)
+                    with together(self.fabric), _writing(self.out):
+                        log.write(values)
                     show(values)
                 if settings.save_every and self.step % settings.save_every == 0:
                     self.save()
@@ -263,8 +283,9 @@ class _Run:
     def train_step(self, images: Tensor, labels: Tensor) -> dict[str, Tensor]:
         """One optimiser step on this process's share of a batch.
 
-        Parts and processes are weighted by their labelled pixels, so the gradient, and the terms that are returned,
-        are those of the whole batch however it is divided.
+        Parts and processes are weighted by their labelled pixels at feature size, so the gradient, and the terms that
+        are returned, are those of the whole batch however it is divided, but for batch statistics and, in `official`,
+        the rounding of that count.
         """
         settings = self.recipe.train
         start = self.ends[self.stage - 1] if self.stage else 0
@@ -331,12 +352,28 @@ class _Run:
             name: self.fabric.all_gather(state).reshape(self.fabric.world_size, -1)
             for name, state in random_states(self.fabric.device).items()
         }
-        with together(self.fabric):
+        with together(self.fabric), _writing(self.out):
             if self.fabric.is_global_zero:
                 for name, value in self.model.method.state_dict().items():
                     if value.is_floating_point() and not torch.isfinite(value).all():
                         raise JoemError(f"The weights {name} are not numbers at step {self.step}: nothing was saved.")
                 self.checkpoints.save(self.step, self.model, self.optimisers, states, self.scaler)
+
+    def check_folder(self) -> None:
+        """Refuse to write over another run; this one may begin again where it came to no checkpoint."""
+        if self.out is None or self.checkpoints is None:
+            return
+        if self.checkpoints.newest():
+            raise BadUsage(f"{self.out} already holds a run: add --resume to go on with it, or choose another --out.")
+        recipe = self.out / "recipe.yaml"
+        same = recipe.is_file() and recipe.read_bytes() == self.recipe_text.encode()
+        kept = [path for path in self.metrics if _has_rows(path) and not same]
+        kept += [path for path in [self.out / "model"] if path.exists()]
+        if kept:
+            raise BadUsage(
+                f"{self.out} already holds {' and '.join(path.name for path in kept)}, but no checkpoint to go on "
+                "from: choose another --out, or move what is there."
+            )
 
     def resume(self) -> None:
         """Go on from the newest checkpoint."""
@@ -365,9 +402,9 @@ class _Run:
         self.model.method.eval()
         if self.out is not None:
             self.save()
-            if self.fabric.is_global_zero:
-                self.model.save(self.out / "model")
-            self.fabric.barrier()
+            with together(self.fabric), _writing(self.out):
+                if self.fabric.is_global_zero:
+                    self.model.save(self.out / "model")
         return self.model
 
 
@@ -469,10 +506,7 @@ def rates(optimisers: dict[str, Optimizer], settings: TrainSettings, step: int, 
 
 
 class _MetricsLog:
-    """metrics.csv, one line per logged step, and TensorBoard if asked for.
-
-    Stages have other terms: a method of several has one file for each, metrics-STAGE.csv.
-    """
+    """metrics.csv, or metrics-STAGE.csv for each of several stages, one line per logged step; TensorBoard if asked."""
 
     def __init__(self, run: _Run) -> None:
         self.run = run
@@ -480,9 +514,14 @@ class _MetricsLog:
         self.folder = run.out if run.fabric.is_global_zero else None
         self.board = _tensorboard(run) if self.folder and run.recipe.train.tensorboard else None
         if self.folder:
-            write_text(self.folder / "recipe.yaml", yaml.safe_dump(run.recipe.to_dict(), sort_keys=False))
-            for path in self.folder.glob("metrics*.csv"):
-                _keep_lines_until(path, run.step)
+            write_text(self.folder / "recipe.yaml", run.recipe_text)
+            for path in run.metrics:
+                if path.exists():
+                    _keep_lines_until(path, run.step)
+
+    def close(self) -> None:
+        if self.board:
+            self.board.close()
 
     def write(self, terms: dict[str, float]) -> None:
         run = self.run
@@ -491,8 +530,7 @@ class _MetricsLog:
                 self.board.add_scalar(f"loss/{name}", value, run.step)
         if self.folder is None:
             return
-        stage = f"-{run.stages[run.stage]}" if len(run.stages) > 1 else ""
-        path = self.folder / f"metrics{stage}.csv"
+        path = run.metrics[run.stage]
         row: dict[str, Any] = {"step": run.step, "epoch": round(run.step / run.steps_per_epoch, 4)}
         row |= {f"lr_{name}": optimiser.param_groups[0]["lr"] for name, optimiser in run.optimisers.items()}
         row |= {**terms, "total": math.fsum(terms.values())}
@@ -506,9 +544,18 @@ class _MetricsLog:
 
 
 def _keep_lines_until(path: Path, step: int) -> None:
-    """A resumed run repeats the steps after its checkpoint: drop their lines."""
+    """A run repeats the steps after its checkpoint, or all: drop their lines, and a file that has no other."""
     header, *lines = path.read_text().splitlines(keepends=True) or [""]
-    write_text(path, header + "".join(line for line in lines if int(line.split(",")[0]) <= step))
+    steps = [line.split(",")[0] for line in lines]
+    kept = [line for line, number in zip(lines, steps, strict=True) if number.isdigit() and int(number) <= step]
+    if kept:
+        write_text(path, header + "".join(kept))
+    else:
+        path.unlink()
+
+
+def _has_rows(path: Path) -> bool:
+    return path.exists() and len(path.read_bytes().splitlines()) > 1
 
 
 def _tensorboard(run: _Run) -> Any:
@@ -516,7 +563,19 @@ def _tensorboard(run: _Run) -> Any:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise JoemError('TensorBoard is not installed: run pip install "joem[tensorboard]".') from None
-    return SummaryWriter(str(run.out))
+    return SummaryWriter(str(run.out), purge_step=run.step + 1)  # steps that come again replace those of before
+
+
+@contextmanager
+def _writing(out: Path | None) -> Iterator[None]:
+    """What the disk refuses, as an error that processes can tell each other."""
+    try:
+        yield
+    except OSError as error:
+        raise JoemError(
+            f"{out} cannot be written to ({error}): make room there, or choose another --out. A run that has a "
+            "checkpoint goes on from it with --resume."
+        ) from error
 
 
 @contextmanager

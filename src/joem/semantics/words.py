@@ -107,8 +107,8 @@ class NamedWords:
         hint = f" Near matches: {', '.join(near)}." if near else ""
         return UnknownWord(
             f"No vector for the word {word!r} of the class {name!r} in {self._label}.{hint} "
-            f"Rename the class, give alternatives ('{name}|other name'), or go on without the word "
-            "with oov='zero' or oov='skip'.",
+            f"Rename the class, give alternatives ('{name}|other name'), or train without the word: "
+            "--semantics.oov zero or --semantics.oov skip.",
             word,
             near,
         )
