@@ -196,6 +196,7 @@ class _Runs:
         if "recipe" not in result:
             result |= self._train(recipe, folder, problem)
             engine.from_first(lambda: write_json(file, result))
+            engine.from_first(lambda: shutil.rmtree(folder / "checkpoints"))
         missing = [rule for rule in rules if rule not in result["rules"]]
         add_class = seed == 0 and "add_class_seconds" not in result and not every_mask
         if missing or add_class:
@@ -207,11 +208,9 @@ class _Runs:
         return result
 
     def _train(self, recipe: Recipe, folder: Path, problem: Problem) -> dict[str, Any]:
-        checkpoints = folder / "checkpoints"
-        resume = engine.from_first(lambda: any(checkpoints.glob("step-*")))
+        resume = engine.from_first(lambda: any(folder.glob("checkpoints/step-*")))
         started = time.monotonic()
         engine.train(recipe, folder, problem=problem, resume=resume, progress=self.progress)
-        engine.from_first(lambda: shutil.rmtree(checkpoints))
         # A resumed run does not know how long its first part took.
         seconds = None if resume else time.monotonic() - started
         return {"recipe": recipe.to_dict(), "train_seconds": seconds, "unseen": list(problem.vocabulary.unseen)}
