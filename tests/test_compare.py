@@ -279,10 +279,20 @@ def test_the_best_zero_shot_row_stands_out_and_published_deviations_are_shown(re
 
 
 def test_rows_of_every_table_can_be_chosen(recipe):
-    assert [row.title for row in compare.rows("methods", recipe, ["spnet", "joem"])] == ["JoEm", "SPNet"]
+    assert [row.title for row in compare.rows("methods", recipe, ["spnet", "joem"])] == ["SPNet", "JoEm"]
     assert [row.rule for row in compare.rows("ablation", recipe, ["joem"])] == ["nn", "cs", "ac"]
     (strict,) = compare.rows("names", recipe, ["joem-cosine-strict"])
     assert strict.variant.changes["names"] == "strict"
+
+
+def test_rows_with_names_decide_by_the_rule_that_folds_choose(recipe, tmp_path, monkeypatch):
+    monkeypatch.setattr(runs._Runs, "result", lambda *_: {"rules": {}})
+    monkeypatch.setattr(runs._Runs, "_choice", lambda *_: {"rule": "ac"})
+    recipe.decision.rule = "cs"
+    for folds, expected in ((1, "ac"), (0, "cs")):
+        found = compare.run(recipe, tmp_path, "names", seeds=1, folds=folds, progress=False)
+        rules = {row.variant.name: row.rule for row in found.rows}
+        assert (rules["joem-cosine-strict"], rules["joem-mixture"]) == (expected, "nn")
 
 
 def test_wrong_wishes_are_named(recipe, tmp_path):

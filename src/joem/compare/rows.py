@@ -50,12 +50,12 @@ class Row:
 
 
 def rows(table: str, recipe: Recipe, names: Sequence[str] | None = None) -> tuple[Row, ...]:
-    """The lines of a table, or those of them whose variants are named."""
+    """The lines of a table, or those of them whose variants are named, in that order."""
     own = {"methods": _methods, "ablation": _ablation, "embedding-space": _embedding_space, "names": _names}
     found = tuple(own[choose("table", table, TABLES)](recipe))
     known = dict.fromkeys(row.variant.name for row in found)
-    chosen = known if names is None else [choose(f"row of {table}", name, known) for name in names]
-    return tuple(row for row in found if row.variant.name in chosen)
+    chosen = known if names is None else dict.fromkeys(choose(f"row of {table}", name, known) for name in names)
+    return tuple(row for name in chosen for row in found if row.variant.name == name)
 
 
 def published_on(table: str, recipe: Recipe) -> str | None:

@@ -133,7 +133,7 @@ def run(
         raise JoemError("Nothing could be run:\n  " + "\n  ".join(failures))
     found = tuple(row for row in wanted if row.variant.name in results)
     if table == "names":  # no author of another system says by which rule these decide
-        found = tuple(replace(row, rule=runs.rule(row.variant)) for row in found)
+        found = tuple(row if row.rule == "nn" else replace(row, rule=runs.rule(row.variant)) for row in found)
     return Comparison(table, recipe, runs.problem(False), found, results, folds, tuple(failures))
 
 
