@@ -29,7 +29,7 @@ from torch import Tensor
 from joem.errors import BadUsage, JoemError, choose
 from joem.losses import Classes, class_mask
 
-BUDGET = 48 << 20
+BUDGET = 24 << 20
 """Bytes of working memory to stay near; one row of the image and what it is interpolated from always fit."""
 
 _SEEN_BY_GLIBC = 31 << 20  # just below the largest block that glibc adapts to
