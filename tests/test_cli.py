@@ -56,6 +56,8 @@ def test_train_evaluate_predict(tiny_file, tmp_path, capsys):
     assert set(results[0]["per_class"]) == set(recipe_names())
     code, _, told = run(capsys, "evaluate", out, "--device", "nonsense")
     assert (code, "The device 'nonsense' cannot be used" in told) == (2, True)
+    code, _, told = run(capsys, "evaluate", out, "--rule", "nn", "--gamma", 0.3)
+    assert (code, "--gamma is for the rule cs, but the rule is nn" in told) == (2, True)
     code, printed, _ = run(capsys, "evaluate", out, "--rule", "ac", "--sigma", 0.9)
     assert code == 0
     assert "hIoU" in printed

@@ -424,3 +424,9 @@ def test_a_choice_of_another_recipe_is_not_taken(recipe, tmp_path, monkeypatch):
         assert choosing.rule(variant) == "cs"
         assert len(chosen) == trials
     assert runs._Runs(recipe, {}, tmp_path, 0, False).rule(variant) == recipe.decision.rule
+
+
+def test_data_that_cannot_be_opened_are_told_once(tmp_path, capsys):
+    words = ["compare", "--protocol", "voc-zs3-4-lite", "--methods", "joem,spnet", "--out", str(tmp_path / "out")]
+    assert cli.main(words) == 2
+    assert capsys.readouterr().err.count("Dataset 'voc' is read from files") == 1

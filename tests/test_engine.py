@@ -435,6 +435,7 @@ def test_a_checkpoint_of_another_architecture_lists_what_is_missing(tiny, tmp_pa
         (lambda recipe: setattr(recipe.method, "r", 2), "method.r"),
         (lambda recipe: setattr(recipe.train.visual, "name", "sgd"), "train.visual"),
         (lambda recipe: setattr(recipe.train, "seed", 7), "train.seed"),
+        (lambda recipe: setattr(recipe.train, "epochs", 9), "train.epochs"),
     ],
 )
 def test_resuming_another_run_is_refused_and_loses_nothing(tiny, tmp_path, change, named):
@@ -510,6 +511,22 @@ def test_a_checkpoint_that_lacks_something_is_named_with_what_it_lacks(tiny, tmp
     (path / "state.json").write_text("[]")
     with pytest.raises(JoemError, match=r"state\.json does not hold step, stage, groups"):
         checkpoints.stage(path)
+
+
+def test_a_model_is_never_saved_over_other_files(tiny, tmp_path):
+    model = Model.create(tiny, engine.open_problem(tiny.data).vocabulary)
+    folder = tmp_path / "precious"
+    folder.mkdir()
+    model.save(folder)  # an empty folder is as good as none
+    model.save(folder)  # and so is another model
+    assert {file.stat().st_mode & 0o777 for file in folder.iterdir()} == {0o644}
+    (folder / "thesis.txt").write_text("important")
+    with pytest.raises(BadUsage, match=r"holds thesis\.txt, which is no part of a model"):
+        model.save(folder)
+    assert (folder / "thesis.txt").read_text() == "important"
+    with pytest.raises(BadUsage, match="is a file, and a model is a folder"):
+        model.save(folder / "thesis.txt")
+    assert (folder / "thesis.txt").read_text() == "important"
 
 
 def test_a_folder_appears_whole_or_not_at_all(tmp_path):

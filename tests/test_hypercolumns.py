@@ -4,8 +4,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
 
 from joem import data, engine, recipe
+from joem.data.scenes import Scenes
 from joem.engine.hypercolumns import HypercolumnSet, MapStore, random_pixels, random_square
 from joem.errors import BadUsage, LeakageError
 from joem.models import HypercolumnHead, VisualEncoder
@@ -157,6 +159,26 @@ def test_maps_are_computed_once(cache, visual):
 
     again = store.maps(Unreadable(pictures), 3)
     assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+
+
+def test_maps_of_a_changed_picture_or_a_damaged_file_are_computed_again(tmp_path, visual):
+    data.write_folder(Scenes(3, 64), tmp_path / "pictures", progress=False)
+    made = lite(train_cache=str(tmp_path / "cache"), data_kind="folder", data_root=str(tmp_path / "pictures"))
+    pictures = data.Folder(tmp_path / "pictures")
+    store = MapStore.open(made, visual)
+    store.fill(pictures, progress=False)
+    old = [store.maps(pictures, index)[-1] for index in range(3)]
+    other = tmp_path / "pictures" / "images" / f"{pictures.name(0)}.png"
+    Image.open(other).transpose(Image.Transpose.FLIP_LEFT_RIGHT).save(other)
+    damaged = store.folder / f"{pictures.name(1)}.safetensors"
+    damaged.write_bytes(damaged.read_bytes()[:-100])
+    untouched = (store.folder / f"{pictures.name(2)}.safetensors").stat().st_mtime_ns
+    store.fill(pictures, progress=False)
+    new = [store.maps(pictures, index)[-1] for index in range(3)]
+    assert [torch.equal(a, b) for a, b in zip(old, new, strict=True)] == [False, True, True]
+    image, _ = data.evaluation(mean=visual.mean, std=visual.std)(pictures[0].image, pictures[0].labels)
+    torch.testing.assert_close(new[0], visual.maps(image[None])[-1], atol=2e-2, rtol=2e-3)
+    assert (store.folder / f"{pictures.name(2)}.safetensors").stat().st_mtime_ns == untouched
 
 
 def test_another_backbone_or_picture_size_has_another_folder(cache, visual):

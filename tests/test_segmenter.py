@@ -12,7 +12,7 @@ from conftest import spread
 from joem import Segmenter, decision, engine, tiles
 from joem import recipe as recipes
 from joem.data.scenes import Scenes
-from joem.engine.model import Model, boxed
+from joem.engine.model import _BOX, Model, boxed
 from joem.errors import BadUsage, JoemError
 from joem.segmenter import Result
 
@@ -278,7 +278,16 @@ def test_a_model_in_the_box_loads_by_name_with_half_precision_weights(segmenter,
         Segmenter.load("other")
 
 
-def test_the_model_in_the_box_is_what_its_recipe_makes():
+def test_the_model_in_the_box_knows_a_kitten_by_its_word_alone():
+    cat = torch.from_numpy(pytest.importorskip("skimage.data").chelsea()).permute(2, 0, 1)
+    labels = Segmenter.load().encode(cat).segment(["background", "kitten", "puppy"]).labels
+    background, kitten, puppy = (float((labels == label).float().mean()) for label in range(3))
+    assert 0.5 < kitten < 0.9  # it fills most of the photo, but not all
+    assert puppy < 0.05 < background
+    assert sum(file.stat().st_size for file in (_BOX / "voc-names").iterdir()) < 16e6
+
+
+def test_the_settings_of_the_model_in_the_box_are_those_of_its_recipe():
     recipe = Model.load("voc-names").recipe
     expected = recipes.load("voc-names")
     expected.train.cache, expected.data.val_split = None, recipe.data.val_split

@@ -74,6 +74,7 @@ def run(
             f"quickstart is about generated pictures, got a recipe of {settings.data.kind}: give one with data.kind "
             "scenes, or use joem train and joem evaluate."
         )
+    engine.check_place(out / "model")
     started = time.monotonic()
     problem = engine.open_problem(settings.data)
     problem = replace(problem, train=data.Remembered(problem.train), val=data.Remembered(problem.val))

@@ -70,3 +70,12 @@ def to_numbers(option: str, text: str | None) -> list[float]:
         return [float(word) for word in text.split(",")] if text else []
     except ValueError:
         raise BadUsage(f"{option} takes numbers separated by commas, got {text!r}.") from None
+
+
+def check_setting_of_rule(wish: Any, rule: str) -> None:
+    """A setting that the rule does not look at would change nothing, and nobody would know why."""
+    for setting, rules in (("sigma", ("ac", "ratio")), ("gamma", ("cs",))):
+        if getattr(wish, setting) is not None and rule not in rules:
+            raise BadUsage(
+                f"--{setting} is for the rule {' or '.join(rules)}, but the rule is {rule}: add --rule {rules[0]}."
+            )

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from joem.cli.parsing import new_parser, parse, split_names
-from joem.errors import BadUsage, JoemError
+from joem.cli.parsing import check_setting_of_rule, new_parser, parse, split_names
+from joem.errors import JoemError
 
 
 def _predict(words: Sequence[str]) -> None:
@@ -46,7 +46,7 @@ def _predict(words: Sequence[str]) -> None:
     segmenter = _segmenter(wish)
     names = list(segmenter.vocabulary.names) if wish.classes is None else split_names(wish.classes)
     names += [name for text in wish.add for part in text.split(",") if (name := part.strip()) not in names]
-    _check_setting_of_rule(wish, segmenter.model.recipe.decision.rule)
+    check_setting_of_rule(wish, wish.rule or segmenter.model.recipe.decision.rule)
     asked = prediction.Wish(names, wish.rule, wish.sigma, wish.gamma, wish.longest)
     found, failed = [], []
     for done in _watched(prediction.predict(segmenter, pictures, asked, wish.out, wish.jobs), len(pictures)):
@@ -60,16 +60,6 @@ def _predict(words: Sequence[str]) -> None:
         print(json.dumps(found, indent=2))
     if failed:
         raise JoemError(f"{len(failed)} of {len(pictures)} pictures failed:\n  " + "\n  ".join(failed))
-
-
-def _check_setting_of_rule(wish: Any, own_rule: str) -> None:
-    """A setting that the rule does not look at would change nothing, and nobody would know why."""
-    rule = wish.rule or own_rule
-    for setting, rules in (("sigma", ("ac", "ratio")), ("gamma", ("cs",))):
-        if getattr(wish, setting) is not None and rule not in rules:
-            raise BadUsage(
-                f"--{setting} is for the rule {' or '.join(rules)}, but the rule is {rule}: add --rule {rules[0]}."
-            )
 
 
 def _segmenter(wish: Any) -> Any:

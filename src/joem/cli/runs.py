@@ -6,7 +6,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from joem.cli.parsing import new_parser, parse, parse_with_recipe, recipe_of, to_numbers, value_of
+from joem.cli.parsing import (
+    check_setting_of_rule,
+    new_parser,
+    parse,
+    parse_with_recipe,
+    recipe_of,
+    to_numbers,
+    value_of,
+)
 from joem.errors import BadUsage, JoemError, choose
 
 
@@ -92,6 +100,8 @@ def _evaluate(words: Sequence[str]) -> None:
     parser.add_argument("--gamma", type=float, default=None, help="gamma of cs; the model's if not given")
     parser.add_argument("--json", action="store_true", help="print JSON")
     wish = parse(parser, words)
+    if wish.rule:
+        check_setting_of_rule(wish, wish.rule)
     from dataclasses import replace
 
     from joem import engine

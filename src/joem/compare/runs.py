@@ -116,6 +116,7 @@ def run(
         raise BadUsage(f"A comparison needs at least one seed, got {seeds}.")
     wanted = rows(table, recipe, names)
     runs = _Runs(recipe, own or {}, out, folds, progress)
+    runs.problem(False)  # data that cannot be opened are one error, not one for every row
     variants = {row.variant.name: row.variant for row in wanted}
     results: dict[str, tuple[Mapping[str, Any], ...]] = {}
     failures = []

@@ -65,6 +65,15 @@ class FileDataset:
         """What the picture is called."""
         return self.items[index].name
 
+    def version(self, index: int) -> str:
+        """Size and time of the picture's file."""
+        path = self.items[index].image
+        try:
+            found = path.stat()
+        except OSError as error:
+            raise JoemError(f"Image {path} cannot be read ({error}).") from error
+        return f"{found.st_size} bytes of {found.st_mtime_ns}"
+
 
 def read_image(path: Path) -> Tensor:
     """Read any picture file as (3, H, W) uint8 RGB, turned the way its EXIF orientation says."""

@@ -131,7 +131,10 @@ def _by_stem(folder: Path, suffixes: Iterable[str]) -> dict[str, Path]:
 def _read_split(folder: Path, split: str, images: dict[str, Path]) -> list[str]:
     lists = {path.stem: path for path in sorted((folder / "splits").glob("*.txt"))}
     if not lists:
-        raise JoemError(f"Split {split!r} needs the file {folder / 'splits' / split}.txt, one picture name per line.")
+        raise JoemError(
+            f"Split {split!r} needs the file {folder / 'splits' / split}.txt, one picture name per "
+            "line; null instead of its name takes all pictures."
+        )
     names = read_list(lists[choose("split", split, lists)])
     stems = [name.removesuffix(Path(name).suffix) if Path(name).suffix.lower() in _IMAGES else name for name in names]
     unknown = [stem for stem in stems if stem not in images]

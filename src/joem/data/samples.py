@@ -21,7 +21,7 @@ class Sample(NamedTuple):
 
 
 class Dataset(Protocol):
-    """Anything with these six members is a dataset; it must be hashable and survive pickling.
+    """Anything with these seven members is a dataset; it must be hashable and survive pickling.
 
     Pickling serves loader workers, hashing lets a scan of the masks be remembered; plain classes do both.
     """
@@ -43,6 +43,9 @@ class Dataset(Protocol):
 
     def name(self, index: int, /) -> str:
         """What the picture is called, without reading it."""
+
+    def version(self, index: int, /) -> str:
+        """What changes when the picture of this name does, so that what was computed from it is computed again."""
 
 
 def collate(samples: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:

@@ -168,6 +168,10 @@ class Scenes:
         """What the picture is called."""
         return f"scene-{self.seed}-{index:04d}"
 
+    def version(self, index: int) -> str:
+        """The same for all: pictures are what the settings make them."""
+        return ""
+
     def _labels_of(self, names: Iterable[str]) -> list[int]:
         labels = [self.names.index(choose("class", name, self.names)) for name in names]
         return [label for label in labels if label > 0]

@@ -54,6 +54,10 @@ class View:
         """What the picture is called."""
         return self._dataset.name(self._indices[index])
 
+    def version(self, index: int) -> str:
+        """What changes when the picture does."""
+        return self._dataset.version(self._indices[index])
+
     def class_pixels(self) -> Tensor:
         """Pixels per picture and class, (N, K), from the counts of the whole dataset."""
         counts = class_pixels(self._dataset)[self._indices]
@@ -92,6 +96,10 @@ class Remembered:
     def name(self, index: int) -> str:
         """What the picture is called."""
         return self._dataset.name(index)
+
+    def version(self, index: int) -> str:
+        """What changes when the picture does."""
+        return self._dataset.version(index)
 
 
 def restrict(dataset: Dataset, names: Iterable[str]) -> View:

@@ -3,7 +3,7 @@
 from joem.engine.evaluation import Evaluation, evaluate, rank_dataset, rank_stored
 from joem.engine.hypercolumns import MapStore
 from joem.engine.memory import reuse_freed_memory
-from joem.engine.model import Model
+from joem.engine.model import Model, check_place
 from joem.engine.problem import Problem, open_problem
 from joem.engine.processes import from_first, gathered, place, share
 from joem.engine.training import Interrupted, add_class, launched, layout, train
@@ -15,6 +15,7 @@ __all__ = [
     "Model",
     "Problem",
     "add_class",
+    "check_place",
     "evaluate",
     "from_first",
     "gathered",

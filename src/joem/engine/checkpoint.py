@@ -16,7 +16,15 @@ from joem.errors import BadUsage, JoemError
 
 _OPTIMISERS, _STATE, _WEIGHTS = "optimisers.safetensors", "state.json", "weights.safetensors"
 _KEEP = 2
-_SAME = ("batch_size", "seed", "pixels", "visual", "semantic", "generator")  # settings of the loop that make the run
+_SAME = (
+    "epochs",
+    "batch_size",
+    "seed",
+    "pixels",
+    "visual",
+    "semantic",
+    "generator",
+)  # settings of the loop that make the run
 
 
 @dataclass

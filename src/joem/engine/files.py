@@ -78,12 +78,24 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         raise JoemError(f"{path} cannot be read ({error}).") from error
 
 
-def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
+def read_notes(path: Path) -> dict[str, str] | None:
+    """The notes in a safetensors file; None where there is no such file or it is damaged."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, "pt") as file:
+            return file.metadata() or {}
+    except (OSError, SafetensorError):
+        return None
+
+
+def write_tensors(path: Path, tensors: dict[str, Tensor], notes: dict[str, str] | None = None) -> None:
     """Write a safetensors file."""
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     try:
-        save_file({key: value.detach().cpu().contiguous() for key, value in tensors.items()}, path)
+        save_file({key: value.detach().cpu().contiguous() for key, value in tensors.items()}, path, notes)
     except SafetensorError as error:  # a full disk, for instance
         raise OSError(f"{path}: {error}") from error
+    path.chmod(0o644)  # safetensors makes it private

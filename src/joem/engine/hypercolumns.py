@@ -14,7 +14,7 @@ from torch import Tensor
 from joem import data, methods
 from joem.atomic import atomic_file
 from joem.data import Dataset
-from joem.engine.files import read_tensors, write_tensors
+from joem.engine.files import read_notes, read_tensors, write_tensors
 from joem.errors import BadUsage
 from joem.models import HypercolumnHead, VisualEncoder
 from joem.recipe import Recipe
@@ -59,9 +59,7 @@ class MapStore:
 
     def fill(self, pictures: Dataset, rank: int = 0, world: int = 1, progress: bool = True) -> None:
         """Compute what is missing for a dataset; processes share the work."""
-        missing = [
-            index for index in range(rank, len(pictures), world) if not self._file(pictures.name(index)).exists()
-        ]
+        missing = [index for index in range(rank, len(pictures), world) if not self._has(pictures, index)]
         if missing:
             self.folder.mkdir(parents=True, exist_ok=True)
         steps = track(missing, "backbone maps", console=Console(stderr=True), disable=not progress, transient=True)
@@ -70,9 +68,9 @@ class MapStore:
 
     @torch.no_grad()
     def maps(self, pictures: Dataset, index: int) -> list[Tensor]:
-        """The maps of one picture (1,C,H,W), finest first; the picture is read only if they are not stored yet."""
+        """The maps of one picture (1,C,H,W), finest first; it is read only if those of this version are not stored."""
         file = self._file(pictures.name(index))
-        if not file.exists():
+        if not self._has(pictures, index):
             transform = data.evaluation(mean=self.visual.mean, std=self.visual.std)
             sample = pictures[index]
             image, _ = transform(sample.image, sample.labels)
@@ -80,9 +78,14 @@ class MapStore:
             self.visual.backbone.eval()
             computed = self.visual.maps(image[None].to(device))[-_KEPT:]
             with atomic_file(file) as draft:
-                write_tensors(draft, {str(level): each.half() for level, each in enumerate(computed)})
+                tensors = {str(level): each.half() for level, each in enumerate(computed)}
+                write_tensors(draft, tensors, {"picture": pictures.version(index)})
         stored = read_tensors(file)
         return [stored[str(level)].float() for level in range(_KEPT)]
+
+    def _has(self, pictures: Dataset, index: int) -> bool:
+        """Whether the maps of a picture as it is now are stored whole."""
+        return read_notes(self._file(pictures.name(index))) == {"picture": pictures.version(index)}
 
     def _file(self, name: str) -> Path:
         return self.folder / f"{name}.safetensors"

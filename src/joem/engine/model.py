@@ -86,6 +86,7 @@ class Model:
 
     def save(self, path: str | Path, half: bool = False) -> Path:
         """Write a folder with safetensors and JSON, whole or not at all; `half` takes half the space."""
+        check_place(path)
         with atomic_folder(Path(path)) as folder:
             self.write(folder, half)
         return Path(path)
@@ -132,6 +133,19 @@ class Model:
         method.visual.mean, method.visual.std = (tuple(described["normalisation"][key]) for key in ("mean", "std"))
         source, missing = find_semantics(described["semantics"], search, vocabulary, vectors)
         return cls(recipe, vocabulary, source, vectors, method.eval(), missing)
+
+
+def check_place(path: str | Path) -> None:
+    """Refuse to save a model where there is anything but another one: it would be lost."""
+    place = Path(path)
+    if place.exists() and not place.is_dir():
+        raise BadUsage(f"{place} is a file, and a model is a folder: choose another place for it.")
+    others = sorted({file.name for file in place.iterdir()} - {WEIGHTS, DESCRIPTION}) if place.exists() else []
+    if others:
+        raise BadUsage(
+            f"{place} holds {', '.join(others[:3])}{' and more' if len(others) > 3 else ''}, which is no part of a "
+            "model and would be lost: choose another folder, or move what is there."
+        )
 
 
 class Words(Protocol):
