@@ -272,7 +272,7 @@ class TrainSettings:
         save_every: steps between checkpoints; 0 keeps the last one only.
         log_every: steps between lines of metrics.csv.
         tensorboard: also write TensorBoard events (needs the extra joem[tensorboard]).
-        cache: folder that keeps the maps of a frozen backbone (hypercolumn), computed once per picture; training
+        cache: folder that keeps the maps of a frozen backbone (hypercolumn), computed once per picture file; training
             then reads them instead of pictures and does not augment. null encodes every picture every time.
         pixels: with a cache, how many random labelled pixels of each picture to train on; 0, and methods that look
             at neighbours, take a square of places, one per `model.stride` pixels of data.crop.
