@@ -158,7 +158,7 @@ def known_answers(segmenter):
     names = list(segmenter.vocabulary.names)
     wishes = [
         {"names": names, "rule": "nn"},
-        {"names": [*names, scenes.NEVER_HEARD], "rule": "ac", "sigma": 0.8},
+        {"names": [*names, scenes.NEW_CLASS], "rule": "ac", "sigma": 0.8},
         {"names": [names[0], "red circle", "orange horse"], "rule": "ac", "sigma": 0.95},
     ]
     pictures = []

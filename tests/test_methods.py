@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from joem import data, engine, losses, methods
-from joem import losses_compared as compared
+from joem.losses import compared
 from joem.engine import training
 from joem.engine.model import Model
 from joem.engine.training import Interrupted

@@ -196,7 +196,7 @@ def test_wishes_that_make_no_sense_are_bad_usage(segmenter, photos, tmp_path, ca
 
 
 def test_without_a_model_the_error_says_how_to_get_one(photos, capsys, monkeypatch, tmp_path):
-    monkeypatch.setattr("joem.engine.model._BOX", tmp_path / "no box")
+    monkeypatch.setattr("joem.model_folder.BOX", tmp_path / "no box")
     code, _, errors = run(capsys, "predict", photos)
     assert code == 1
     assert "joem quickstart makes one" in errors

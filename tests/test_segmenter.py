@@ -12,8 +12,9 @@ from conftest import spread
 from joem import Segmenter, decision, engine, tiles
 from joem import recipe as recipes
 from joem.data.scenes import Scenes
-from joem.engine.model import _BOX, Model, boxed
+from joem.engine.model import Model
 from joem.errors import BadUsage, JoemError
+from joem.model_folder import BOX, boxed
 from joem.segmenter import Result
 
 
@@ -266,7 +267,7 @@ def test_a_model_in_the_box_loads_by_name_with_half_precision_weights(segmenter,
     segmenter.model.save(tmp_path / "box" / "small", half=True)
     stored = load_file(tmp_path / "box" / "small" / "weights.safetensors").values()
     assert {each.dtype for each in stored if each.is_floating_point()} == {torch.float16}
-    monkeypatch.setattr("joem.engine.model._BOX", tmp_path / "box")
+    monkeypatch.setattr("joem.model_folder.BOX", tmp_path / "box")
     monkeypatch.chdir(tmp_path)
     assert boxed() == ("small",)
     loaded = Segmenter.load("small")
@@ -284,7 +285,7 @@ def test_the_model_in_the_box_knows_a_kitten_by_its_word_alone():
     background, kitten, puppy = (float((labels == label).float().mean()) for label in range(3))
     assert 0.5 < kitten < 0.9  # it fills most of the photo, but not all
     assert puppy < 0.05 < background
-    assert sum(file.stat().st_size for file in (_BOX / "voc-names").iterdir()) < 16e6
+    assert sum(file.stat().st_size for file in (BOX / "voc-names").iterdir()) < 16e6
 
 
 def test_the_settings_of_the_model_in_the_box_are_those_of_its_recipe():

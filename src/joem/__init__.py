@@ -9,20 +9,23 @@ from joem.vocabulary import Vocabulary
 if TYPE_CHECKING:
     from joem import (
         calibration,
-        compare,
         data,
         decision,
         engine,
-        export,
         losses,
+        methods,
         models,
+        onnx,
         prediction,
         protocols,
+        recipe,
         report,
         scores,
         semantics,
+        studies,
     )
-    from joem.segmenter import Segmenter
+    from joem.result import Result
+    from joem.segmenter import Scene, Segmenter
 
 __version__ = "0.1.0"
 
@@ -30,28 +33,39 @@ __all__ = [
     "BadUsage",
     "JoemError",
     "LeakageError",
+    "Result",
+    "Scene",
     "Segmenter",
     "Vocabulary",
     "calibration",
-    "compare",
     "data",
     "decision",
     "engine",
-    "export",
     "losses",
+    "methods",
     "models",
+    "onnx",
     "prediction",
     "protocols",
+    "recipe",
     "report",
     "scores",
     "semantics",
+    "studies",
 ]
+
+_DEFINED_IN = {"Result": "joem.result", "Scene": "joem.segmenter", "Segmenter": "joem.segmenter"}
 
 
 def __getattr__(name: str) -> Any:
-    """Rooms load when used, so that importing joem does not import torch."""
-    if name == "Segmenter":
-        return import_module("joem.segmenter").Segmenter
+    """Modules load when used, so that importing joem does not import torch."""
+    if name in _DEFINED_IN:
+        return getattr(import_module(_DEFINED_IN[name]), name)
     if name in __all__:
         return import_module(f"joem.{name}")
     raise AttributeError(f"module 'joem' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """All public names, loaded or not."""
+    return sorted({*globals(), *__all__})

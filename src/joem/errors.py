@@ -29,6 +29,10 @@ class UnknownWord(BadUsage):
         return type(self), (str(self), self.word, self.near)
 
 
+class Interrupted(JoemError):
+    """The user stopped a run, which wrote a checkpoint to go on from."""
+
+
 class LeakageError(JoemError):
     """An unseen class was about to reach a loss: the run would not be zero-shot any more."""
 

@@ -1,16 +1,17 @@
 """Many pictures at once: finding them, segmenting them, one folder of results for each."""
 
 import glob
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from joem.errors import BadUsage, JoemError
-from joem.segmenter import Result, Segmenter
+
+if TYPE_CHECKING:  # torch is not needed to find pictures
+    from joem.result import Result
+    from joem.segmenter import Segmenter
 
 SUFFIXES = frozenset(
     (".jpg", ".jpeg", ".png", ".webp", ".avif", ".bmp", ".gif", ".tif", ".tiff", ".jp2", ".ppm", ".pgm")
@@ -19,19 +20,32 @@ SUFFIXES = frozenset(
 
 
 @dataclass(frozen=True)
-class Wish:
-    """What to segment pictures into; see `Scene.segment` and `Segmenter.encode`."""
+class Request:
+    """What to segment pictures into; see `Scene.segment` and `Segmenter.encode`.
+
+    Args:
+        names: class names; the model's own if None.
+        rule: one of `decision.RULES`; the model's own if None.
+        values: parameters of rules by name; the model's own where there is none.
+        longest: encode a copy whose longer side has this many pixels.
+    """
 
     names: Sequence[str] | None = None
     rule: str | None = None
-    sigma: float | None = None
-    gamma: float | None = None
+    values: Mapping[str, float | None] = field(default_factory=dict)
     longest: int | None = None
 
-    def fulfil(self, segmenter: Segmenter, picture: Path | torch.Tensor) -> Result:
+    def check(self, segmenter: "Segmenter") -> None:
+        """Refuse what cannot be done with any picture, without the visual encoder."""
+        from joem.segmenter import check_longest
+
+        segmenter.classes(self.names)
+        segmenter.model.recipe.decision.replace(self.rule, **self.values)
+        check_longest(self.longest)
+
+    def run(self, segmenter: "Segmenter", picture: Path) -> "Result":
         """Segment one picture."""
-        scene = segmenter.encode(picture, self.longest)
-        return scene.segment(self.names, self.rule, self.sigma, self.gamma)
+        return segmenter.encode(picture, self.longest).segment(self.names, self.rule, **self.values)
 
 
 @dataclass(frozen=True)
@@ -44,57 +58,59 @@ class Done:
     error: str | None = None
 
 
-def find_pictures(places: Iterable[str], listed: Iterable[str] = (), results: Path | None = None) -> list[Path]:
+def find_pictures(sources: Iterable[str], listed: Iterable[str] = (), results: Path | None = None) -> list[Path]:
     """Picture files in the order they are named, each once.
 
     Args:
-        places: files, folders (searched with their subfolders), patterns such as "photos/**/*.jpg", or "-".
-        listed: the lines that "-" stands for, a place on each.
+        sources: files, folders (searched with their subfolders), patterns such as "photos/**/*.jpg", or "-".
+        listed: the lines that "-" stands for, a source on each.
         results: a folder of results, whose files are not found in folders and by patterns.
     """
     found: dict[Path, None] = {}
-    for place in places:
-        if place == "-":
+    for source in sources:
+        if source == "-":
             lines = [line.strip() for line in listed]
             found |= dict.fromkeys(find_pictures([line for line in lines if line not in {"", "-"}], results=results))
         else:
-            found |= dict.fromkeys(_at(place, results))
+            found |= dict.fromkeys(_pictures_of(source, results))
     return list(found)
 
 
-def _at(place: str, results: Path | None) -> list[Path]:
-    path = Path(place)
+def _pictures_of(source: str, results: Path | None) -> list[Path]:
+    path = Path(source)
     if path.is_dir():
         found, expected = path.rglob("*"), f"files that end in {', '.join(sorted(SUFFIXES))}"
         pictures = [file for file in found if file.suffix.lower() in SUFFIXES and not file.name.startswith(".")]
-    elif not path.exists() and glob.has_magic(place):
-        pictures, expected = [Path(match) for match in glob.glob(place, recursive=True)], "files that match"
+    elif not path.exists() and glob.has_magic(source):
+        pictures, expected = [Path(match) for match in glob.glob(source, recursive=True)], "files that match"
     else:
         return [path]  # if there is no such file, reading it will say so
     own = results.resolve() if results else None
     pictures = sorted(file for file in pictures if file.is_file() and own not in file.resolve().parents)
     if not pictures:
-        raise BadUsage(f"There are no pictures in {place}: expected {expected}.")
+        raise BadUsage(f"There are no pictures in {source}: expected {expected}.")
     return pictures
 
 
-def predict(segmenter: Segmenter, pictures: Sequence[Path], wish: Wish, out: Path, jobs: int = 1) -> Iterator[Done]:
+def predict(
+    segmenter: "Segmenter", pictures: Sequence[Path], request: Request, out: Path, jobs: int = 1
+) -> Iterator[Done]:
     """Segment pictures and save each into a folder of its own below `out`; a picture that fails stops no other.
 
     Args:
         segmenter: the model.
         pictures: picture files.
-        wish: what to segment them into.
+        request: what to segment them into.
         out: folder for the results, one folder per picture, named after its file.
         jobs: how many pictures are worked on at the same time.
     """
     if jobs < 1:
         raise BadUsage(f"--jobs must be at least 1, got {jobs}.")
-    wish.fulfil(segmenter, torch.zeros(3, 8, 8, dtype=torch.uint8))  # a wish that cannot be met fails here, at once
+    request.check(segmenter)  # one that cannot be met fails here, at once
 
     def work(picture: Path, folder: Path) -> Done:
         try:
-            result = wish.fulfil(segmenter, picture)
+            result = request.run(segmenter, picture)
             result.save(folder)
         except JoemError as error:
             return Done(picture, folder, error=str(error))

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from joem.errors import BadUsage
-from joem.losses import Classes, class_mask
-from joem.vocabulary import VOID
+from joem.vocabulary import VOID, Classes, class_mask
 
 Labels = Tensor | NDArray[np.integer[Any]]
 

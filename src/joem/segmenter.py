@@ -1,10 +1,10 @@
 """What users hold: a trained model with its names. Encode a picture once, then ask for any names."""
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -16,15 +16,16 @@ from torch import Tensor
 from torchvision.transforms.v2.functional import resize
 
 from joem import data, decision, tiles
-from joem.decision import Norms, Ranking
-from joem.engine.files import write_json
-from joem.engine.model import DEFAULT_MODEL, DESCRIPTION, WEIGHTS, Model
+from joem.decision import Decision, Norms, Ranking
+from joem.engine.model import Model
 from joem.errors import BadUsage, JoemError
-from joem.semantics.words import alternatives
-from joem.vocabulary import Vocabulary, colours
+from joem.model_folder import DEFAULT_MODEL, DESCRIPTION, WEIGHTS
+from joem.result import Explanation, Neighbour, Result
+from joem.semantics import alternatives
+from joem.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
-    from joem.export import OnnxModel
+    from joem.onnx import OnnxModel
 
 Picture = str | Path | Image.Image | NDArray[np.uint8] | Tensor
 
@@ -54,7 +55,7 @@ class Segmenter(ModelHubMixin, library_name="joem", pipeline_tag="image-segmenta
             search: files or folders where word vectors from a file may be now.
         """
         if Path(path).suffix == ".onnx":
-            from joem.export import OnnxModel
+            from joem.onnx import OnnxModel
 
             return cls(OnnxModel.load(path, search))
         return cls(Model.load(path, search))
@@ -90,7 +91,7 @@ class Segmenter(ModelHubMixin, library_name="joem", pipeline_tag="image-segmenta
         """
         return Segmenter(replace(self.model, semantics=self.model.semantics.with_prompt(prompt)))
 
-    def classes(self, names: Sequence[str] | None = None) -> "Classes":
+    def classes(self, names: Sequence[str] | None = None) -> "AskedClasses":
         """The classes that are asked for, each with its words, their prototypes and whether it was trained.
 
         Args:
@@ -101,12 +102,11 @@ class Segmenter(ModelHubMixin, library_name="joem", pipeline_tag="image-segmenta
         asked = Vocabulary(own.names if names is None else tuple(names)).names
         words = [(name,) if name in own.names else tuple(alternatives(name)) for name in asked]
         every = Vocabulary(tuple(word for group in words for word in group)).names  # refuses repeated words
-        owners = [place for place, group in enumerate(words) for _ in group]
-        return Classes(
+        return AskedClasses(
             names=tuple(group[0] for group in words),
-            unseen=tuple(place for place, group in enumerate(words) if not set(group) & set(own.seen)),
+            unseen=tuple(index for index, group in enumerate(words) if not set(group) & set(own.seen)),
             prototypes=self.model.prototypes(every),
-            owners=torch.tensor(owners),
+            owners=torch.tensor([index for index, group in enumerate(words) for _ in group]),
         )
 
     def encode(self, image: Picture, longest: int | None = None) -> "Scene":
@@ -123,7 +123,8 @@ class Segmenter(ModelHubMixin, library_name="joem", pipeline_tag="image-segmenta
         reduced = _reduced(pixels, longest)
         if self.model.recipe.model.side is not None:  # the encoder resizes pictures itself, so none is too large
             return Scene(self, pixels, self.model.features(reduced))
-        return Scene(self, pixels, tiles.encode(self.model.features, reduced))
+        stride = self.model.method.stride if isinstance(self.model, Model) else self.model.stride
+        return Scene(self, pixels, tiles.encode(self.model.features, reduced, stride))
 
     def _torch_model(self) -> Model:
         if not isinstance(self.model, Model):
@@ -132,7 +133,7 @@ class Segmenter(ModelHubMixin, library_name="joem", pipeline_tag="image-segmenta
 
 
 @dataclass(frozen=True)
-class Classes:
+class AskedClasses:
     """Classes that are asked for.
 
     Attributes:
@@ -158,10 +159,10 @@ class Classes:
         owners = self.owners.to(features.device)
         nearest_seen, nearest_unseen = (_owner(owners, words) for words in (ranking.seen, ranking.unseen))
         second = ranking.second_seen_distance
-        for place in self._seen_with_synonyms(is_unseen):
-            others = self.prototypes[~is_unseen & (self.owners != place)]  # the second class, not the second word
+        for index in self._seen_with_synonyms(is_unseen):
+            others = self.prototypes[~is_unseen & (self.owners != index)]  # the second class, not the second word
             apart = decision.rank(features, others, (), size, known).seen_distance if len(others) else torch.inf
-            second = torch.where(nearest_seen == place, apart, second)
+            second = torch.where(nearest_seen == index, apart, second)
         return Ranking(nearest_seen, ranking.seen_distance, second, nearest_unseen, ranking.unseen_distance)
 
     def distances(self, features: Tensor, size: Sequence[int] | None) -> Tensor:
@@ -171,7 +172,7 @@ class Classes:
         return torch.stack([group.amin(dim=1) for group in groups], dim=1)
 
     def _seen_with_synonyms(self, is_unseen: Tensor) -> list[int]:
-        return [place for place, words in enumerate(torch.bincount(self.owners[~is_unseen]).tolist()) if words > 1]
+        return [index for index, words in enumerate(torch.bincount(self.owners[~is_unseen]).tolist()) if words > 1]
 
 
 @dataclass(frozen=True)
@@ -187,7 +188,7 @@ class Scene:
     segmenter: Segmenter
     pixels: Tensor
     features: Tensor
-    _latest: dict[tuple[str, ...] | None, tuple[Classes, Ranking]] = field(
+    _latest: dict[tuple[str, ...] | None, tuple[AskedClasses, Ranking]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
@@ -197,28 +198,22 @@ class Scene:
         _, height, width = self.pixels.shape
         return height, width
 
-    def segment(
-        self,
-        names: Sequence[str] | None = None,
-        rule: str | None = None,
-        sigma: float | None = None,
-        gamma: float | None = None,
-    ) -> "Result":
+    def segment(self, names: Sequence[str] | None = None, rule: str | None = None, **values: float | None) -> Result:
         """Give every pixel one of the names.
 
         Args:
             names: class names, see `Segmenter.classes`; the model's own vocabulary if None. Names without training
                 masks count as unseen for the rules.
-            rule: nn, cs, ac or ratio; the model's own if None.
-            sigma: ratio of ac and ratio; the model's own if None.
-            gamma: margin of cs; the model's own if None.
+            rule: one of `decision.RULES`; the model's own if None.
+            values: parameters of rules, such as sigma=0.8 or gamma=0.5; the model's own where not given.
         """
-        classes, ranking = self._ranked(names)
-        labels = self._decide(ranking, rule, sigma, gamma)
+        decision = self._decision(rule, values)  # a mistake in it is told before the work
+        classes, ranking = self.ranked(names)
+        labels = decision.decide(ranking)
         return Result(
             labels[0].cpu(),
             classes.names,
-            tuple(classes.names[place] for place in classes.unseen),
+            tuple(classes.names[index] for index in classes.unseen),
             self.pixels,
             self.segmenter.vocabulary.background,
             partial(self._certainty, classes, ranking, labels),
@@ -226,42 +221,10 @@ class Scene:
 
     def ranking(self, names: Sequence[str] | None = None) -> Ranking:
         """The nearest seen and unseen class of every pixel, (1,Ho,Wo) each; kept until other names are asked for."""
-        return self._ranked(names)[1]
+        return self.ranked(names)[1]
 
-    def distances(self, names: Sequence[str] | None = None) -> Tensor:
-        """Distances (K,Ho,Wo) of every pixel to the classes."""
-        return self.segmenter.classes(names).distances(self.features, self.size)[0].cpu()
-
-    def explain(
-        self,
-        x: int,
-        y: int,
-        names: Sequence[str] | None = None,
-        sigma: float | None = None,
-        gamma: float | None = None,
-    ) -> "Explanation":
-        """Why the pixel in column x and row y takes its class."""
-        height, width = self.size
-        if not (0 <= x < width and 0 <= y < height):
-            raise BadUsage(f"The picture has columns 0 to {width - 1} and rows 0 to {height - 1}, got ({x}, {y}).")
-        classes = self.segmenter.classes(names)
-        # What bilinear upsampling gives at this one place, as grid_sample counts from -1 to 1.
-        place = self.features.new_tensor([(2 * x + 1) / width - 1, (2 * y + 1) / height - 1]).view(1, 1, 1, 2)
-        feature = F.grid_sample(self.features, place, padding_mode="border", align_corners=False)
-        distances = classes.distances(feature, None).flatten()
-        order = distances.argsort(stable=True)[:2].tolist()
-        first, *rest = (Neighbour(classes.names[i], float(distances[i]), i not in classes.unseen) for i in order)
-        ranking = classes.rank(feature, None, classes.unseen)
-        winners = {rule: classes.names[int(self._decide(ranking, rule, sigma, gamma))] for rule in decision.RULES}
-        second = rest[0] if rest else None
-        ratio = first.distance / second.distance if second and second.distance else None
-        return Explanation(x, y, first, second, ratio, winners)
-
-    @cached_property
-    def _norms(self) -> Norms:
-        return decision.norms(self.features, self.size)
-
-    def _ranked(self, names: Sequence[str] | None) -> tuple[Classes, Ranking]:
+    def ranked(self, names: Sequence[str] | None = None) -> tuple[AskedClasses, Ranking]:
+        """The classes that are asked for, and the ranking by them."""
         key = None if names is None else tuple(names)
         found = self._latest.get(key)
         if found is None:
@@ -271,140 +234,49 @@ class Scene:
             self._latest[key] = found
         return found
 
-    def _decide(self, ranking: Ranking, rule: str | None, sigma: float | None, gamma: float | None) -> Tensor:
-        own = self.segmenter.model.recipe.decision
-        return decision.decide(
-            ranking,
-            rule=own.rule if rule is None else rule,
-            sigma=own.sigma if sigma is None else sigma,
-            gamma=own.gamma if gamma is None else gamma,
-            squared=own.squared,
-        )
+    def distances(self, names: Sequence[str] | None = None) -> Tensor:
+        """Distances (K,Ho,Wo) of every pixel to the classes."""
+        return self.segmenter.classes(names).distances(self.features, self.size)[0].cpu()
 
-    def _certainty(self, classes: Classes, ranking: Ranking, labels: Tensor) -> Tensor:
-        """1 - d / d' of every pixel, d the distance to its class and d' that to the nearest other one; at least 0."""
-        among_all = classes.rank(self.features, self.size, (), self._norms)
-        taken = torch.where(labels == ranking.unseen, ranking.unseen_distance, ranking.seen_distance)
-        other = torch.where(labels == among_all.seen, among_all.second_seen_distance, among_all.seen_distance)
-        return (1 - taken / other).clamp(min=0).nan_to_num(0)[0].cpu()
-
-
-class Neighbour(NamedTuple):
-    """A class near a pixel."""
-
-    name: str
-    distance: float
-    trained: bool
-
-
-@dataclass(frozen=True)
-class Explanation:
-    """Why a pixel takes its class.
-
-    Attributes:
-        x, y: column and row of the pixel.
-        first: the nearest class.
-        second: the second nearest class, if there are two.
-        ratio: the Apollonius ratio d1 / d2 that the rule ac compares with sigma; None without a second distance.
-        winners: what wins under each rule.
-    """
-
-    x: int
-    y: int
-    first: Neighbour
-    second: Neighbour | None
-    ratio: float | None
-    winners: dict[str, str]
-
-    def to_dict(self) -> dict[str, Any]:
-        """A form that JSON can hold."""
-        second = self.second and self.second._asdict()
-        return {**asdict(self), "first": self.first._asdict(), "second": second}
-
-
-@dataclass(frozen=True)
-class Result:
-    """A segmented picture.
-
-    Attributes:
-        labels: (Ho,Wo) int64, indices into `names`.
-        names: the names that were asked for.
-        unseen: those among them that have no training masks.
-        pixels: the picture, (3,Ho,Wo) uint8.
-        background: the name of the background class, if it was asked for.
-        certainty: gives the confidence (Ho,Wo) of every pixel; it is only computed when asked for.
-    """
-
-    labels: Tensor
-    names: tuple[str, ...]
-    unseen: tuple[str, ...]
-    pixels: Tensor
-    background: str | None = None
-    certainty: Callable[[], Tensor] | None = field(default=None, repr=False)
-
-    @property
-    def colours(self) -> tuple[tuple[int, int, int], ...]:
-        """One RGB colour per name."""
-        return colours(self.names, self.background)
-
-    def areas(self) -> dict[str, float]:
-        """The share of the picture that each name covers."""
-        return {name: count / self.labels.numel() for name, count in self._pixels_by_name().items()}
-
-    def confidences(self) -> dict[str, float | None]:
-        """The mean of 1 - d / d' over the pixels of each name; None for names without a pixel.
-
-        d is the distance to the class the pixel took and d' that to the nearest other class. 0 means that another
-        class is as near, or nearer where the rule preferred this one; 1 that this one is met exactly.
-        """
-        return self._confidences
+    def explain(self, x: int, y: int, names: Sequence[str] | None = None, **values: float | None) -> Explanation:
+        """Why the pixel in column x and row y takes its class."""
+        height, width = self.size
+        if not (0 <= x < width and 0 <= y < height):
+            raise BadUsage(f"The picture has columns 0 to {width - 1} and rows 0 to {height - 1}, got ({x}, {y}).")
+        classes = self.segmenter.classes(names)
+        # What bilinear upsampling gives at this one pixel, as grid_sample counts from -1 to 1.
+        position = self.features.new_tensor([(2 * x + 1) / width - 1, (2 * y + 1) / height - 1]).view(1, 1, 1, 2)
+        feature = F.grid_sample(self.features, position, padding_mode="border", align_corners=False)
+        distances = classes.distances(feature, None).flatten()
+        order = distances.argsort(stable=True)[:2].tolist()
+        first, *rest = (Neighbour(classes.names[i], float(distances[i]), i not in classes.unseen) for i in order)
+        ranking = classes.rank(feature, None, classes.unseen)
+        winners = {rule: classes.names[int(self._decision(rule, values).decide(ranking))] for rule in decision.RULES}
+        second = rest[0] if rest else None
+        ratio = first.distance / second.distance if second and second.distance else None
+        return Explanation(x, y, first, second, ratio, winners)
 
     @cached_property
-    def _confidences(self) -> dict[str, float | None]:
-        if self.certainty is None:
-            return dict.fromkeys(self.names)
-        sums = torch.bincount(self.labels.flatten(), self.certainty().flatten().double(), minlength=len(self.names))
-        counted = zip(self._pixels_by_name().items(), sums.tolist(), strict=True)
-        return {name: total / count if count else None for (name, count), total in counted}
+    def _norms(self) -> Norms:
+        return decision.norms(self.features, self.size)
 
-    def mask(self) -> Image.Image:
-        """The labels as a palette PNG picture (as 16-bit grey where there are more than 256 names)."""
-        if len(self.names) > 256:
-            return Image.fromarray(self.labels.numpy().astype(np.uint16))
-        mask = Image.fromarray(self.labels.numpy().astype(np.uint8), mode="P")
-        mask.putpalette([channel for colour in self.colours for channel in colour])
-        return mask
+    def _decision(self, rule: str | None, values: Mapping[str, float | None]) -> Decision:
+        return self.segmenter.model.recipe.decision.replace(rule, **values)
 
-    def overlay(self, opacity: float = 0.6, legend: bool = True) -> Image.Image:
-        """The picture tinted by class, with a legend of the names that occur."""
-        from joem.report import overlay
-
-        return overlay(self.pixels, self.labels, self.names, self.colours, self.unseen, opacity, legend)
-
-    def save(self, path: str | Path) -> Path:
-        """Write overlay.png, mask.png and result.json into a folder."""
-        folder = Path(path)
-        folder.mkdir(parents=True, exist_ok=True)
-        self.overlay().save(folder / "overlay.png")
-        self.mask().save(folder / "mask.png")
-        write_json(folder / "result.json", self.to_dict())
-        return folder
-
-    def to_dict(self) -> dict[str, Any]:
-        """A form that JSON can hold."""
-        height, width = self.labels.shape
-        return {
-            "width": width,
-            "height": height,
-            "names": list(self.names),
-            "unseen": list(self.unseen),
-            "areas": self.areas(),
-            "confidences": self.confidences(),
-        }
-
-    def _pixels_by_name(self) -> dict[str, int]:
-        counts = torch.bincount(self.labels.flatten(), minlength=len(self.names)).tolist()
-        return dict(zip(self.names, counts, strict=True))
+    def _certainty(self, classes: AskedClasses, ranking: Ranking, labels: Tensor) -> Tensor:
+        """1 - d / d' of every pixel, d the distance to its class and d' that to the nearest other one; at least 0."""
+        is_unseen = labels == ranking.unseen
+        taken = torch.where(is_unseen, ranking.unseen_distance, ranking.seen_distance)
+        other = torch.where(is_unseen, ranking.seen_distance, ranking.unseen_distance)
+        second = ranking.second_seen_distance
+        # Where the class is unseen and the nearest of all, the second nearest unseen one may be the nearest other, and
+        # the ranking does not hold it.
+        if len(classes.unseen) > 1 and (is_unseen & (taken < other)).any():
+            seen = [index for index in range(len(classes.names)) if index not in classes.unseen]
+            by_unseen = classes.rank(self.features, self.size, seen, self._norms)
+            second = torch.where(is_unseen, by_unseen.second_seen_distance, second)
+        other = torch.minimum(other, second)
+        return (1 - taken / other).clamp(min=0).nan_to_num(0)[0].cpu()
 
 
 def _owner(owners: Tensor, words: Tensor) -> Tensor:
@@ -412,10 +284,15 @@ def _owner(owners: Tensor, words: Tensor) -> Tensor:
     return torch.where(words < 0, words, owners[words])
 
 
-def _reduced(pixels: Tensor, longest: int | None) -> Tensor:
-    side = max(pixels.shape[1:])
+def check_longest(longest: int | None) -> None:
+    """Refuse a longer side that no picture can have."""
     if longest is not None and longest < 1:
         raise BadUsage(f"The longer side must have at least one pixel, got {longest}.")
+
+
+def _reduced(pixels: Tensor, longest: int | None) -> Tensor:
+    side = max(pixels.shape[1:])
+    check_longest(longest)
     if longest is None or side <= longest:
         return pixels
     size = [max(1, round(length * longest / side)) for length in pixels.shape[1:]]

@@ -15,48 +15,64 @@ SIDE = 1024
 """Pixels; a picture with no longer side is encoded whole."""
 
 OVERLAP = 256
-"""Pixels by which neighbouring tiles overlap, up to `GRID` less."""
+"""Pixels by which neighbouring tiles overlap, up to a step of the grid less."""
 
 GRID = 32
-"""Tiles start at multiples of this, the largest stride of any encoder, so that their features line up."""
+"""Tiles start at multiples of this, the stride of the coarsest map in most backbones, so that features line up."""
 
 
-def encode(features: Callable[[Tensor], Tensor], pixels: Tensor) -> Tensor:
+def encode(features: Callable[[Tensor], Tensor], pixels: Tensor, stride: int) -> Tensor:
     """Features (1,C,H,W) of a picture (3,Ho,Wo), whole if it is small enough.
 
     Args:
         features: the visual encoder, (3,h,w) -> (1,C,ceil(h/stride),ceil(w/stride)).
         pixels: the picture.
+        stride: of the features.
     """
     height, width = pixels.shape[1:]
     if max(height, width) <= SIDE:
         return features(pixels)
-    stride, total, weights = 0, torch.empty(0), torch.empty(0)  # known once the first tile is
-    for top, left in itertools.product(starts(height), starts(width)):
-        part = features(pixels[:, top : top + SIDE, left : left + SIDE])
-        if not stride:
-            stride = SIDE // max(part.shape[2:])  # along a side that is cut, the first tile is whole
-            total = part.new_zeros(1, part.shape[1], -(-height // stride), -(-width // stride))
-            weights = part.new_zeros(total.shape[2:])
-        down = _taper(part.shape[2], stride, not_first=top > 0, not_last=top + SIDE < height)
-        across = _taper(part.shape[3], stride, not_first=left > 0, not_last=left + SIDE < width)
+    side = tile_side(stride)
+    rows, columns = -(-height // stride), -(-width // stride)
+    total, weights = torch.empty(0), torch.zeros(rows, columns)
+    for top, left in itertools.product(starts(height, stride), starts(width, stride)):
+        part = features(pixels[:, top : top + side, left : left + side])
+        if not total.numel():  # how many channels there are is known from the first tile
+            total, weights = part.new_zeros(1, part.shape[1], rows, columns), weights.to(part)
+        down = _taper(part.shape[2], stride, not_first=top > 0, not_last=top + side < height)
+        across = _taper(part.shape[3], stride, not_first=left > 0, not_last=left + side < width)
         taper = torch.outer(down, across).to(part.device)
-        rows, columns = (slice(at // stride, at // stride + n) for at, n in zip((top, left), taper.shape, strict=True))
-        total[:, :, rows, columns] += taper * part
-        weights[rows, columns] += taper
+        first_row, first_column = top // stride, left // stride
+        here = (slice(first_row, first_row + len(down)), slice(first_column, first_column + len(across)))
+        total[:, :, *here] += taper * part
+        weights[here] += taper
     return total.div_(weights)
 
 
-def starts(length: int) -> list[int]:
+def tile_side(stride: int) -> int:
+    """Pixels of a tile: `SIDE`, or what comes next below it that the grid divides.
+
+    >>> tile_side(4), tile_side(14)
+    (1024, 1022)
+    """
+    return SIDE // _grid(stride) * _grid(stride)
+
+
+def starts(length: int, stride: int) -> list[int]:
     """Where the tiles of a side begin, evenly spread.
 
-    >>> starts(1024), starts(1025), starts(2500)
-    ([0], [0, 32], [0, 768, 1504])
+    >>> starts(1024, 4), starts(1025, 4), starts(2500, 4), starts(2500, 14)
+    ([0], [0, 32], [0, 768, 1504], [0, 742, 1484])
     """
-    if length <= SIDE:
+    side, grid = tile_side(stride), _grid(stride)
+    if length <= side:
         return [0]
-    count = -(-(length - OVERLAP) // (SIDE - OVERLAP))
-    return [-(-(length - SIDE) * place // ((count - 1) * GRID)) * GRID for place in range(count)]
+    count = -(-(length - OVERLAP) // (side - OVERLAP))
+    return [-(-(length - side) * index // ((count - 1) * grid)) * grid for index in range(count)]
+
+
+def _grid(stride: int) -> int:
+    return stride if GRID % stride else GRID
 
 
 def _taper(count: int, stride: int, *, not_first: bool, not_last: bool) -> Tensor:

@@ -2,12 +2,20 @@
 
 import colorsys
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 from joem.errors import BadUsage, choose
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+Classes: TypeAlias = Union["Sequence[int]", "Sequence[bool]", "Tensor", "NDArray[np.integer[Any]]", "NDArray[np.bool_]"]
+"""Some of K classes: their indices, or K booleans."""
 
 VOID = 255
 """The label of pixels that nobody labelled; it never counts in a loss or a score."""
@@ -103,6 +111,34 @@ class Vocabulary:
     def from_dict(cls, data: Mapping[str, Any]) -> "Vocabulary":
         """The inverse of `to_dict`."""
         return cls(tuple(data["names"]), tuple(data["unseen"]), data["background"])
+
+
+def class_mask(classes: "Classes", count: int) -> "Tensor":
+    """The same set of classes as `count` booleans, from indices or from booleans.
+
+    >>> class_mask([0, 2], 3)
+    tensor([ True, False,  True])
+    """
+    import torch
+
+    try:
+        given = torch.as_tensor(classes if isinstance(classes, torch.Tensor) else list(classes)).cpu()
+    except (TypeError, ValueError, RuntimeError):
+        given = torch.empty(1)  # neither indices nor booleans
+    mask = torch.zeros(count, dtype=torch.bool)
+    if given.numel() == 0:
+        return mask
+    if given.dim() != 1 or given.is_floating_point():
+        raise BadUsage(f"Expected a list of class indices or one boolean per class, {count}, got {classes}.")
+    if given.dtype == torch.bool:
+        if len(given) != count:
+            raise BadUsage(f"Expected one boolean per class, {count}, got {len(given)}.")
+        return given
+    for index in given.tolist():
+        if index not in range(count):
+            raise BadUsage(f"Class {index} does not exist: class indices go from 0 to {count - 1}.")
+        mask[index] = True
+    return mask
 
 
 def colours(names: Iterable[str], background: str | None = None) -> tuple[tuple[int, int, int], ...]:

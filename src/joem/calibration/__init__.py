@@ -1,34 +1,21 @@
 """Seen bias made visible and corrected: one-pass sweeps, and parameters chosen by holding out seen classes."""
 
-from joem.calibration.curves import (
-    PAPER_GAMMAS,
-    PAPER_SIGMAS,
-    PARAMETER,
-    SIGMAS,
-    Curve,
-    Sweep,
-    gamma_grid,
-    join_processes,
-    sweep,
-    to_csv,
-)
-from joem.calibration.tuning import LAMBDAS, Choice, Tuning, cross_validate, fold_problems, tune
+from joem.calibration.choosing import LAMBDAS, Choice, candidates, choose, fold_jobs, tune
+from joem.calibration.folds import fold_problems, train_in
+from joem.calibration.sweep import Curve, Sweep, new_sweeps, sweep, to_csv
 
 __all__ = [
     "LAMBDAS",
-    "PAPER_GAMMAS",
-    "PAPER_SIGMAS",
-    "PARAMETER",
-    "SIGMAS",
     "Choice",
     "Curve",
     "Sweep",
-    "Tuning",
-    "cross_validate",
+    "candidates",
+    "choose",
+    "fold_jobs",
     "fold_problems",
-    "gamma_grid",
-    "join_processes",
+    "new_sweeps",
     "sweep",
     "to_csv",
+    "train_in",
     "tune",
 ]

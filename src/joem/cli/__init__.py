@@ -1,62 +1,107 @@
 """The command line: thin, quick to start, errors on stderr, exit 0 (done), 1 (failed) or 2 (bad usage)."""
 
+import inspect
+import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 from joem import __version__
-from joem.cli import datasets, pictures, runs
+from joem.cli import comparing, datasets, learning, scoring, using
+from joem.cli.output import Incomplete
+from joem.cli.parser import Command, Told, parse
 from joem.errors import BadUsage, JoemError, choose
+
+COMMANDS: dict[str, Command] = {
+    "quickstart": learning.quickstart,
+    "train": learning.train,
+    "evaluate": scoring.evaluate,
+    "compare": comparing.compare,
+    "predict": using.predict,
+    "tune": learning.tune,
+    "sweep": scoring.sweep,
+    "report": scoring.report,
+    "reproduce": comparing.reproduce,
+    "export": using.export,
+    "serve": using.serve,
+    "data": datasets.data,
+    "data prepare": datasets.prepare,
+}
+"""Every command: a typed function whose docstring is its help."""
 
 _OVERVIEW = """\
 joem {version}: segment pictures into classes named by words, including classes nobody ever labelled.
 
 usage: joem COMMAND [options]      joem COMMAND --help teaches each one
 
-  quickstart  the whole job on generated pictures, in minutes, with a report to look at
-  train       train a recipe on the classes you have masks for
-  evaluate    score a trained model: seen, unseen, hIoU, per class
-  compare     train and score every system of the field side by side, beside the published numbers
-  predict     segment your own pictures with your own words
-  tune        choose lambda, sigma and gamma on seen classes held out as if unseen
-  sweep       the whole seen-unseen trade-off of every rule from one pass
-  report      one HTML file that shows a run: scores, curves, classes, pictures
-  reproduce   a table or figure of the paper, with the published values beside ours
-  export      write a model as one ONNX file that runs without torch
-  serve       a web page and a REST API on a model
-  data        prepare the benchmarks, look at a dataset, list protocols and recipes
+{commands}
 
 Start here:   joem quickstart
 Your photo:   joem predict photo.jpg --classes "cow, grass, tractor"
 """
-
-_COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
-    **runs.COMMANDS,
-    **pictures.COMMANDS,
-    **datasets.COMMANDS,
-}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     if not words or words[0] in {"-h", "--help"}:
-        print(_OVERVIEW.format(version=__version__), end="")
+        print(_overview(), end="")
         return 0
     if words[0] == "--version":
         print(__version__)
         return 0
     try:
-        choose("command", words[0], _COMMANDS)
-        _COMMANDS[words[0]](words[1:])
-    except BadUsage as error:
-        return _fail(error, 2)
-    except (JoemError, OSError) as error:
+        _run(words)
+    except JoemError as error:
+        # With another code than 0, a launcher would kill the first process before it has told why.
+        return _fail(error, 2 if isinstance(error, BadUsage) else 1) if _is_first() else 0
+    except OSError as error:
         return _fail(error, 1)
     except KeyboardInterrupt:
         return _fail("stopped", 130)
     return 0
 
 
+def _run(words: Sequence[str]) -> None:
+    name = " ".join(words[:2])
+    if name not in COMMANDS:
+        name = choose("command", words[0], COMMANDS)
+    parsed = parse(name, COMMANDS[name], words[len(name.split()) :])
+    if parsed is None:
+        return
+    arguments, as_json = parsed
+    found = _tell(COMMANDS[name](**arguments), quiet=as_json)
+    outcome = found if isinstance(found, Incomplete) else Incomplete(found)
+    if as_json and outcome.found is not None and _is_first():
+        print(json.dumps(outcome.found, indent=2))
+    if outcome.failure:
+        raise JoemError(outcome.failure)
+
+
+def _tell(told: Told, quiet: bool) -> Any:
+    """Print what a command tells as it goes, and give what it returns."""
+    try:
+        while True:
+            line = next(told)
+            if not quiet and _is_first():
+                print(line, flush=True)
+    except StopIteration as end:
+        return end.value
+
+
+def _is_first() -> bool:
+    """Whether this process speaks: of those that work together, only the first does."""
+    from joem import parallel
+
+    return "torch" not in sys.modules or parallel.is_first()
+
+
 def _fail(message: object, code: int) -> int:
     print(f"joem: {message}", file=sys.stderr)
     return code
+
+
+def _overview() -> str:
+    first_lines = {name: (inspect.getdoc(command) or "").partition("\n")[0] for name, command in COMMANDS.items()}
+    commands = "\n".join(f"  {name:13} {about[0].lower()}{about[1:-1]}" for name, about in first_lines.items())
+    return _OVERVIEW.format(version=__version__, commands=commands)

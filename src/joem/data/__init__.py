@@ -4,13 +4,13 @@ from joem.data import scenes
 from joem.data.coco_stuff import CocoStuff
 from joem.data.context import Context
 from joem.data.counts import ClassCount, check, class_pixels, class_presence, describe
+from joem.data.dataset import Dataset, Sample, collate
 from joem.data.files import as_pixels, read_image
 from joem.data.folder import Folder, write_folder
 from joem.data.guard import TrainingSet, guard, mixed, seen_only
 from joem.data.preparation import Piece, Preparation, prepare
 from joem.data.registry import KINDS, open
 from joem.data.sampler import EpochSampler
-from joem.data.samples import Dataset, Sample, collate
 from joem.data.scenes import Scenes
 from joem.data.transforms import Transform, evaluation, training
 from joem.data.views import Remembered, View, relabel, restrict, showing

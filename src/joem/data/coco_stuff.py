@@ -38,6 +38,6 @@ def folders(root: Path, split: str) -> tuple[Path, Path]:
     )
 
 
-def _first(*places: Path) -> Path:
-    """The first folder that is there, or the one where it belongs."""
-    return next((place for place in places if place.is_dir()), places[0])
+def _first(*folders: Path) -> Path:
+    """The first of the folders that exists, or the first of all if none does."""
+    return next((folder for folder in folders if folder.is_dir()), folders[0])

@@ -7,11 +7,10 @@ from typing import NamedTuple, Protocol, runtime_checkable
 from weakref import WeakKeyDictionary
 
 import torch
-from rich.console import Console
-from rich.progress import track
 from torch import Tensor
 
-from joem.data.samples import Dataset
+from joem import progress
+from joem.data.dataset import Dataset
 from joem.vocabulary import VOID, Vocabulary
 
 _scanned: WeakKeyDictionary[Dataset, Tensor] = WeakKeyDictionary()
@@ -28,8 +27,8 @@ class CountsItself(Protocol):
 def class_pixels(dataset: Dataset) -> Tensor:
     """How many pixels of every class every picture has: (N, K) int64; void does not count.
 
-    Reads all masks once, in threads, and remembers the answer as long as the dataset lives. A view asks the
-    dataset that it looks at.
+    Reads all masks once, in threads, and keeps the counts as long as the dataset lives. A view derives its counts from
+    those of the dataset behind it.
     """
     if isinstance(dataset, CountsItself):
         return dataset.class_pixels()
@@ -41,7 +40,7 @@ def class_pixels(dataset: Dataset) -> Tensor:
 def check(dataset: Dataset) -> None:
     """Read all pictures and masks once: what cannot be read, or differs in size, is an error that names it.
 
-    `class_pixels` of the dataset then has its answer already.
+    The counts of `class_pixels` are made on the way.
     """
     _scanned[dataset] = _scan(dataset, lambda index: dataset[index].labels, "Reading pictures and masks")
 
@@ -51,15 +50,7 @@ def _scan(dataset: Dataset, labels: Callable[[int], Tensor], title: str) -> Tens
         return torch.bincount(labels(index).flatten(), minlength=VOID + 1)[: len(dataset.names)]
 
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-        counts = track(
-            pool.map(count, range(len(dataset))),
-            title,
-            total=len(dataset),
-            console=Console(stderr=True),
-            transient=True,
-            disable=len(dataset) < 1000,
-        )
-        return torch.stack(list(counts))
+        return torch.stack(list(progress.track(pool.map(count, range(len(dataset))), title, len(dataset))))
 
 
 def class_presence(dataset: Dataset) -> Tensor:
@@ -82,7 +73,7 @@ class ClassCount(NamedTuple):
 
 
 def describe(dataset: Dataset, vocabulary: Vocabulary | None = None) -> list[ClassCount]:
-    """Count images and pixels per class, in index order; `vocabulary` says which are unseen.
+    """Count images and pixels per class, in index order; `vocabulary` tells which are unseen.
 
     >>> from joem.data.scenes import Scenes
     >>> [row.images for row in describe(Scenes(5, classes=["red circle", "blue star"], only=["blue star"]))]

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from joem.atomic import atomic_file
-from joem.data.samples import Sample
+from joem.data.dataset import Sample
 from joem.errors import JoemError
+from joem.io import atomic_file
 from joem.vocabulary import VOID, Vocabulary
 
 Colour = tuple[int, int, int]
@@ -76,12 +76,12 @@ class FileDataset:
 
 
 def read_image(path: Path) -> Tensor:
-    """Read any picture file as (3, H, W) uint8 RGB, turned the way its EXIF orientation says."""
+    """Read any picture file as (3, H, W) uint8 RGB, upright according to its EXIF orientation."""
     return as_pixels(_open(path))
 
 
 def as_pixels(picture: Image.Image) -> Tensor:
-    """Any Pillow picture (grey, 16-bit, CMYK, palette) as (3, H, W) uint8 RGB, turned as its EXIF says.
+    """Any Pillow picture (grey, 16-bit, CMYK, palette) as (3, H, W) uint8 RGB, upright by its EXIF.
 
     Transparent parts show white, not the colour that happens to be stored under them.
 

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import numpy as np
 from PIL import Image
-from rich.console import Console
-from rich.progress import track
 
+from joem import progress
+from joem.data.dataset import Dataset
 from joem.data.files import Colour, FileDataset, Item, listed, mask_colours, read_list, read_text, write_mask
-from joem.data.samples import Dataset
 from joem.errors import BadUsage, JoemError, choose
 from joem.vocabulary import VOID, Vocabulary
 
@@ -55,13 +54,12 @@ class Folder(FileDataset):
         super().__init__(vocabulary, [Item(stem, images[stem], masks[stem]) for stem in stems], palette)
 
 
-def write_folder(dataset: Dataset, root: str | Path, progress: bool = True) -> None:
+def write_folder(dataset: Dataset, root: str | Path) -> None:
     """Write any dataset as a `Folder`, with PNG pictures and palette PNG masks in the vocabulary's colours.
 
     Args:
         dataset: what to write.
         root: a new or empty folder.
-        progress: show a progress bar.
     """
     folder = Path(root)
     if folder.exists() and any(folder.iterdir()):
@@ -72,9 +70,7 @@ def write_folder(dataset: Dataset, root: str | Path, progress: bool = True) -> N
         (folder / part).mkdir(parents=True, exist_ok=True)
     (folder / "classes.txt").write_text("".join(f"{name}\n" for name in dataset.names), encoding="utf-8")
     colours = mask_colours(Vocabulary(dataset.names, background=dataset.background))
-    for index in track(
-        range(len(dataset)), "Writing", console=Console(stderr=True), transient=True, disable=not progress
-    ):
+    for index in progress.track(range(len(dataset)), "Writing"):
         sample = dataset[index]
         Image.fromarray(sample.image.permute(1, 2, 0).numpy()).save(folder / "images" / f"{sample.name}.png")
         write_mask(folder / "masks" / f"{sample.name}.png", sample.labels.numpy().astype(np.uint8), colours)

@@ -5,8 +5,8 @@ import torch
 from torch import Tensor
 
 from joem.data.counts import class_pixels
+from joem.data.dataset import Dataset
 from joem.data.files import listed
-from joem.data.samples import Dataset
 from joem.data.transforms import Transform
 from joem.data.views import View
 from joem.errors import BadUsage, JoemError, LeakageError, choose

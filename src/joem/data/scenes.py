@@ -1,21 +1,22 @@
 """Generated pictures of coloured shapes: a zero-shot problem that needs no download.
 
 A class is a phrase of real words, an optional pattern, an optional colour and a shape: "red circle", "striped
-green star". Held-out classes recombine words that training classes use, so their word vectors say how they
+green star". Held-out classes recombine words that training classes use, so their word vectors tell how they
 look.
 """
 
 import colorsys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
-from math import cos, hypot, pi, sin, sqrt
+from math import cos, pi, sin
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from joem.data.samples import Sample
+from joem.data.dataset import Sample
+from joem.data.shapes import PATTERNS, SHAPES, Array
 from joem.errors import BadUsage, choose
 from joem.vocabulary import Vocabulary
 
@@ -65,13 +66,11 @@ UNSEEN = (
 )
 """The default classes without training masks; each of their words is in several seen classes."""
 
-NEVER_HEARD = "striped blue circle"
-"""A class in no vocabulary, made of seen words: add its name to a trained model."""
+NEW_CLASS = "striped blue circle"
+"""A class outside the vocabulary, made of seen words: add its name to a trained model."""
 
 SPLITS = ("train", "val", "demo")
-"""train draws seen classes only, val draws all, and every picture of demo shows NEVER_HEARD as well."""
-
-Array = NDArray[np.floating]
+"""train draws seen classes only, val draws all, and every picture of demo shows NEW_CLASS as well."""
 
 
 def vocabulary() -> Vocabulary:
@@ -90,7 +89,7 @@ def open_split(
     """The generated pictures of a split; no two splits share a picture.
 
     Args:
-        split: train (without the unseen classes), val (all classes), or demo (NEVER_HEARD in every picture).
+        split: train (without the unseen classes), val (all classes), or demo (NEW_CLASS in every picture).
         count: how many pictures.
         size: side of a picture in pixels.
         seed: another seed, other pictures.
@@ -101,7 +100,7 @@ def open_split(
     """
     own_seed = len(SPLITS) * seed + SPLITS.index(choose("split of scenes", split, SPLITS))
     if split == "demo":
-        return Scenes(count, size, own_seed, classes=(*CLASSES, NEVER_HEARD), include=NEVER_HEARD)
+        return Scenes(count, size, own_seed, classes=(*CLASSES, NEW_CLASS), include=NEW_CLASS)
     only = vocabulary().with_unseen(unseen).seen if split == "train" else None
     return Scenes(count, size, own_seed, only=only)
 
@@ -113,7 +112,7 @@ class Scenes:
         count: how many pictures.
         size: side of a picture in pixels.
         seed: another seed, other pictures; give training and test sets different ones.
-        classes: phrases "[pattern] [colour] shape"; label i + 1 is `classes[i]`, label 0 is the background.
+        classes: phrases `[pattern] [colour] shape`; label i + 1 is `classes[i]`, label 0 is the background.
         only: the classes that may be drawn (all if None), e.g. the seen ones for a training set.
         include: a class that every picture shows.
 
@@ -189,7 +188,7 @@ class Scenes:
         objects: list[_Object] = []
         # Large ones first: what comes later lies in front, and a small one in front hides little.
         for label, side in zip(chosen, sides, strict=True):
-            thing = _place(rng, self._looks[label], side, owner, objects)
+            thing = _fit_in(rng, self._looks[label], side, owner, objects)
             if thing is not None:
                 owner[thing.window][thing.inside] = len(objects)
                 labels[thing.window][thing.inside] = label
@@ -208,8 +207,8 @@ class _Look:
 
 def _parse(phrase: str) -> _Look:
     *adjectives, shape = phrase.split()
-    choose(f"shape in {phrase!r}", shape, _SHAPES)
-    pattern = adjectives.pop(0) if adjectives and adjectives[0] in _PATTERNS else None
+    choose(f"shape in {phrase!r}", shape, SHAPES)
+    pattern = adjectives.pop(0) if adjectives and adjectives[0] in PATTERNS else None
     colour = choose(f"colour in {phrase!r}", adjectives.pop(0), COLOURS) if adjectives else None
     if adjectives:
         raise BadUsage(f"A class of Scenes is '[pattern] [colour] shape', got {phrase!r}.")
@@ -234,10 +233,10 @@ class _Object:
         return self.distance < 0
 
 
-def _place(
+def _fit_in(
     rng: np.random.Generator, look: _Look, side: float, owner: NDArray[np.int64], objects: list[_Object]
 ) -> _Object | None:
-    """Find a spot where the new thing leaves three quarters of every other one in sight, or give up."""
+    """Find a position where the new thing leaves three quarters of every other one visible, or give up."""
     areas = np.array([thing.inside.sum() for thing in objects])
     for _ in range(30):
         thing = _pose(rng, look, side / 2, len(owner))
@@ -250,8 +249,8 @@ def _place(
 
 
 def _pose(rng: np.random.Generator, look: _Look, radius: float, size: int) -> _Object:
-    """A thing of this look at a random place and angle, wholly inside the picture."""
-    shape, largest_angle = _SHAPES[look.shape]
+    """A thing of this look at a random position and angle, wholly inside the picture."""
+    shape, largest_angle = SHAPES[look.shape]
     angle = rng.uniform(-largest_angle, largest_angle)
     (rows, down), (columns, across) = (_span(rng.uniform(radius, size - radius), radius, size) for _ in range(2))
     x = cos(angle) * across + sin(angle) * down[:, None]
@@ -273,7 +272,7 @@ def _paint(rng: np.random.Generator, picture: Array, thing: _Object) -> None:
     if thing.look.pattern is not None:
         light = tone @ np.array([0.3, 0.6, 0.1], np.float32) > 0.55
         other = np.float32(0.12 if light else 0.95)
-        amount = _PATTERNS[thing.look.pattern](rng, thing.x, thing.y)[..., None]
+        amount = PATTERNS[thing.look.pattern](rng, thing.x, thing.y)[..., None]
         paint = paint * (1 - amount) + other * amount
     angle = rng.uniform(0, 2 * pi)
     rim = (1 + thing.distance / 2).clip(0, 1)  # tells two things of one colour apart where they overlap
@@ -317,96 +316,3 @@ def _clouds(rng: np.random.Generator, size: int, cells: int) -> Array:
     weights = (1 - np.abs(position[:, None] - np.arange(cells, dtype=np.float32))).clip(0, None)
     clouds: Array = weights @ rng.random((cells, cells), np.float32) @ weights.T
     return clouds
-
-
-# Shapes: about the distance to the edge, negative inside, for a thing of outer radius 1 with y pointing down.
-
-
-def _circle(x: Array, y: Array) -> Array:
-    return np.hypot(x, y) - 0.92
-
-
-def _square(x: Array, y: Array) -> Array:
-    return np.maximum(np.abs(x), np.abs(y)) - 0.7
-
-
-def _triangle(x: Array, y: Array) -> Array:
-    return np.maximum(y, sqrt(3) / 2 * np.abs(x) - y / 2) - 0.5
-
-
-def _star(x: Array, y: Array) -> Array:
-    # Fold the plane into one tenth of a star, whose edge is the line from a tip to an inner corner.
-    angle = np.abs((np.arctan2(x, -y) + pi / 5) % (2 * pi / 5) - pi / 5)
-    radius = np.hypot(x, y)
-    inner = 0.45
-    run, rise = inner * cos(pi / 5) - 1, inner * sin(pi / 5)
-    edge: Array = (rise * (radius * np.cos(angle) - 1) - run * radius * np.sin(angle)) / hypot(run, rise)
-    return edge
-
-
-def _heart(x: Array, y: Array) -> Array:
-    # A square standing on its corner, and a disc on each of its upper sides.
-    half = 0.52
-    down = y - 0.13
-    square: Array = (np.abs(x) + np.abs(down)) / sqrt(2) - half
-    discs: Array = np.hypot(np.abs(x) - half / sqrt(2), down + half / sqrt(2)) - half
-    return np.minimum(square, discs)
-
-
-def _cross(x: Array, y: Array) -> Array:
-    x, y = np.abs(x), np.abs(y)
-    return np.maximum(np.maximum(x, y) - 0.92, np.minimum(x, y) - 0.28)
-
-
-def _ring(x: Array, y: Array) -> Array:
-    return np.abs(np.hypot(x, y) - 0.7) - 0.22
-
-
-def _diamond(x: Array, y: Array) -> Array:
-    return (np.abs(x) / 0.6 + np.abs(y) - 1) * 0.5
-
-
-def _crescent(x: Array, y: Array) -> Array:
-    bite: Array = np.hypot(x - 0.42, y) - 0.78
-    return np.maximum(np.hypot(x, y) - 0.95, -bite)
-
-
-_SHAPES: dict[str, tuple[Callable[[Array, Array], Array], float]] = {
-    # The largest angle keeps a square from becoming a diamond, and hearts upright.
-    "circle": (_circle, pi),
-    "square": (_square, 0.3),
-    "triangle": (_triangle, 0.3),
-    "star": (_star, 0.3),
-    "heart": (_heart, 0.4),
-    "cross": (_cross, 0.3),
-    "ring": (_ring, pi),
-    "diamond": (_diamond, 0.3),
-    "crescent": (_crescent, pi),
-}
-
-# Patterns: how much of the second tone, 0..1, in the thing's own axes.
-
-
-def _striped(rng: np.random.Generator, x: Array, y: Array) -> Array:
-    angle = rng.uniform(0, pi)
-    return _soft(np.sin((cos(angle) * x + sin(angle) * y) * 11 + rng.uniform(0, 2 * pi)) - 0.2)
-
-
-def _dotted(rng: np.random.Generator, x: Array, y: Array) -> Array:
-    return _soft(np.sin(x * 9 + rng.uniform(0, 2 * pi)) * np.sin(y * 9 + rng.uniform(0, 2 * pi)) - 0.25)
-
-
-def _checkered(rng: np.random.Generator, x: Array, y: Array) -> Array:
-    return _soft(np.sin(x * 8 + rng.uniform(0, 2 * pi)) * np.sin(y * 8 + rng.uniform(0, 2 * pi)) * 3)
-
-
-def _soft(wave: Array) -> Array:
-    """1 where the wave is positive and 0 where it is negative, with a narrow ramp between."""
-    return (0.5 + 3 * wave).clip(0, 1)
-
-
-_PATTERNS: dict[str, Callable[[np.random.Generator, Array, Array], Array]] = {
-    "striped": _striped,
-    "dotted": _dotted,
-    "checkered": _checkered,
-}

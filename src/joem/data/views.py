@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from joem.data.counts import class_pixels, class_presence
-from joem.data.samples import Dataset, Sample
+from joem.data.dataset import Dataset, Sample
 from joem.vocabulary import VOID
 
 _NO_CLASS = 254  # what a label without translation becomes, so that the guard finds it
@@ -55,7 +55,7 @@ class View:
         return self._dataset.name(self._indices[index])
 
     def version(self, index: int) -> str:
-        """What changes when the picture does."""
+        """A text that changes when the picture does."""
         return self._dataset.version(self._indices[index])
 
     def class_pixels(self) -> Tensor:
@@ -98,7 +98,7 @@ class Remembered:
         return self._dataset.name(index)
 
     def version(self, index: int) -> str:
-        """What changes when the picture does."""
+        """A text that changes when the picture does."""
         return self._dataset.version(index)
 
 

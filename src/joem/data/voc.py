@@ -40,8 +40,8 @@ class VOC(FileDataset):
 
 def find_year(root: Path, year: int) -> Path:
     """The folder of one year of PASCAL VOC at or in `root`; where its archive would put it, if it is not there."""
-    places = (root, root / f"VOC{year}", root / "VOCdevkit" / f"VOC{year}")
-    return next((place for place in places if (place / "JPEGImages").is_dir()), places[-1])
+    folders = (root, root / f"VOC{year}", root / "VOCdevkit" / f"VOC{year}")
+    return next((folder for folder in folders if (folder / "JPEGImages").is_dir()), folders[-1])
 
 
 def read_stems(path: Path) -> list[str]:

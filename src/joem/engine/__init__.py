@@ -1,31 +1,32 @@
-"""The loop on Lightning Fabric, checkpoints, resume and evaluation."""
+"""The loop on Lightning Fabric, checkpoints, resume, stored maps and the one evaluation loop."""
 
-from joem.engine.evaluation import Evaluation, evaluate, rank_dataset, rank_stored
-from joem.engine.hypercolumns import MapStore
+from joem.engine.evaluation import Evaluation, Evaluator, PictureScores, Scoring, evaluate, run
+from joem.engine.fabric import launched, layout
 from joem.engine.memory import reuse_freed_memory
-from joem.engine.model import Model, check_place
+from joem.engine.model import Model
+from joem.engine.new_class import add_class
 from joem.engine.problem import Problem, open_problem
-from joem.engine.processes import from_first, gathered, place, share
-from joem.engine.training import Interrupted, add_class, launched, layout, train
+from joem.engine.stored_maps import MapStore
+from joem.engine.training import train
+from joem.errors import Interrupted
+from joem.model_folder import check_folder
 
 __all__ = [
     "Evaluation",
+    "Evaluator",
     "Interrupted",
     "MapStore",
     "Model",
+    "PictureScores",
     "Problem",
+    "Scoring",
     "add_class",
-    "check_place",
+    "check_folder",
     "evaluate",
-    "from_first",
-    "gathered",
     "launched",
     "layout",
     "open_problem",
-    "place",
-    "rank_dataset",
-    "rank_stored",
     "reuse_freed_memory",
-    "share",
+    "run",
     "train",
 ]

@@ -10,9 +10,10 @@ from torch import Tensor
 from torch.amp import GradScaler
 from torch.optim import Optimizer
 
-from joem.engine.files import atomic_folder, read_json, read_tensors, require, write_json, write_tensors
-from joem.engine.model import DESCRIPTION, VECTORS, Model, load_weights
+from joem.engine.model import VECTORS, Model, load_weights
 from joem.errors import BadUsage, JoemError
+from joem.io import atomic_folder, read_json, read_tensors, require, write_json, write_tensors
+from joem.model_folder import DESCRIPTION
 
 _OPTIMISERS, _STATE, _WEIGHTS = "optimisers.safetensors", "state.json", "weights.safetensors"
 _KEEP = 2
@@ -112,11 +113,11 @@ def _check_same_run(stored: dict[str, Any], current: dict[str, Any], path: Path)
 def _what_makes_a_run(described: dict[str, Any]) -> dict[str, Any]:
     """The settings of a model's description that a resumed run must share, by name."""
     recipe = described["recipe"]
-    rooms = {
-        **{room: recipe[room] for room in ("data", "semantics", "model", "method")},
+    sections = {
+        **{section: recipe[section] for section in ("data", "semantics", "model", "method")},
         "vocabulary": described["vocabulary"],
     }
-    settings = {f"{room}.{name}": value for room, values in rooms.items() for name, value in values.items()}
+    settings = {f"{section}.{name}": value for section, values in sections.items() for name, value in values.items()}
     settings |= {f"train.{name}": recipe["train"][name] for name in _SAME}
     return {name: value for name, value in settings.items() if name not in {"data.root", "data.workers"}}
 

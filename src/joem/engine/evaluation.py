@@ -1,25 +1,145 @@
-"""One pass over labelled pictures: rank every pixel's classes once, then score any number of rules."""
+"""One pass over labelled pictures: every picture is ranked once, and any number of evaluators look at it."""
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, Self
 
 import torch
 from torch import Tensor
 
-from joem import data, decision, scores
+from joem import data, decision, parallel, progress, scores
 from joem.data import Dataset
-from joem.decision import Ranking
-from joem.engine.hypercolumns import MapStore
+from joem.decision import Decision, Ranking
 from joem.engine.model import Model
 from joem.engine.problem import Problem
-from joem.engine.processes import gathered, place, share
+from joem.engine.stored_maps import MapStore
 from joem.errors import BadUsage
 from joem.models import Inputs
-from joem.recipe import DecisionSettings
 from joem.scores import Scores
 from joem.vocabulary import Vocabulary
+
+
+class Evaluator(Protocol):
+    """What looks at ranked pictures one after another; a `calibration.Sweep` is one."""
+
+    def update(self, index: int, ranking: Ranking, truth: Tensor) -> None:
+        """Look at the picture of that index: its ranking and its labels, (1,Ho,Wo) each, on the model's device."""
+
+    def merge(self, other: Self) -> None:
+        """Add what its like found on other pictures."""
+
+
+@torch.no_grad()
+def run(model: Model, problem: Problem, evaluators: Sequence[Evaluator], pictures: Dataset | None = None) -> float:
+    """Rank every picture once, at its own size, and show it to the evaluators; gives the seconds that took.
+
+    Where the model was trained on stored maps, those are read instead of pictures. Where processes work together, each
+    ranks its share of the pictures, and afterwards the evaluators of each know all of them.
+
+    Args:
+        model: what ranks the pixels.
+        problem: the classes and who is unseen.
+        evaluators: what looks at the rankings.
+        pictures: labelled by the problem's classes; its evaluation pictures if None.
+    """
+    pictures = problem.val if pictures is None else pictures
+    if not len(pictures):
+        raise BadUsage("There is no picture to evaluate on.")
+    started, (rank, world) = time.monotonic(), parallel.rank_and_world()
+    reader, method, vocabulary = _Reader(model), model.method.eval(), problem.vocabulary
+    prototypes = model.prototypes(vocabulary.names)
+    for index in progress.track(range(rank, len(pictures), world), "evaluating"):
+        inputs, truth = reader.read(pictures, index)
+        ranking = decision.rank(method.features(inputs), prototypes, vocabulary.unseen_indices, size=truth.shape)
+        truth = truth[None].to(prototypes.device)
+        for evaluator in evaluators:
+            evaluator.update(index, ranking, truth)
+    for process, others in enumerate(parallel.gathered(list(evaluators))):
+        if process != rank:
+            for own, other in zip(evaluators, others, strict=True):
+                own.merge(other)
+    return time.monotonic() - started
+
+
+def evaluate(model: Model, problem: Problem, decisions: Sequence[Decision]) -> "list[Evaluation]":
+    """Score several rules on the evaluation pictures of a problem in one pass."""
+    scorings = [Scoring(each, problem.vocabulary) for each in decisions]
+    seconds = run(model, problem, scorings)
+    return [scoring.result(seconds) for scoring in scorings]
+
+
+class _Reader:
+    """Gives what the method encodes of a picture, and its labels."""
+
+    def __init__(self, model: Model) -> None:
+        trunk = model.method.trunk
+        self._device = next(model.method.parameters()).device
+        self._normalise = data.evaluation(mean=trunk.mean, std=trunk.std)
+        self._store = MapStore.open(model.recipe, trunk) if model.recipe.train.cache is not None else None
+
+    def read(self, pictures: Dataset, index: int) -> tuple[Inputs, Tensor]:
+        """Stored maps or the normalised picture (1,3,Ho,Wo), and the labels (Ho,Wo)."""
+        if self._store is not None:
+            return self._store.maps(pictures, index).to(self._device), pictures.labels(index)
+        sample = pictures[index]
+        image, truth = self._normalise(sample.image, sample.labels)
+        return image[None].to(self._device), truth
+
+
+class Scoring:
+    """Scores of one rule, from one confusion matrix over all pictures.
+
+    Args:
+        decision: the rule with its parameters.
+        vocabulary: the classes.
+    """
+
+    def __init__(self, decision: Decision, vocabulary: Vocabulary) -> None:
+        self.decision, self.vocabulary, self.images = decision, vocabulary, 0
+        self.confusion = torch.zeros(len(vocabulary), len(vocabulary), dtype=torch.int64)
+
+    def update(self, index: int, ranking: Ranking, truth: Tensor) -> None:
+        """Count the pixels of a picture."""
+        self.confusion += scores.confusion(truth, self.decision.decide(ranking), len(self.vocabulary)).cpu()
+        self.images += 1
+
+    def merge(self, other: "Scoring") -> None:
+        """Add what was counted on other pictures."""
+        self.confusion += other.confusion
+        self.images += other.images
+
+    def result(self, seconds: float = 0.0) -> "Evaluation":
+        """The scores; `seconds` is how long the pass took."""
+        found = scores.scores(self.confusion, self.vocabulary.unseen_indices)
+        return Evaluation(self.decision, found, self.confusion, self.vocabulary, self.images, seconds)
+
+
+class PictureScores:
+    """Mean IoU of every picture over the classes that it shows.
+
+    Args:
+        decision: the rule with its parameters.
+        count: the number of classes K.
+    """
+
+    def __init__(self, decision: Decision, count: int) -> None:
+        self.decision, self.count = decision, count
+        self._means: dict[int, float] = {}
+
+    def update(self, index: int, ranking: Ranking, truth: Tensor) -> None:
+        """Score a picture."""
+        counts = scores.confusion(truth, self.decision.decide(ranking), self.count).cpu()
+        shown = counts.sum(1) > 0
+        self._means[index] = float(torch.tensor(scores.scores(counts, ()).per_class)[shown].nanmean())
+
+    def merge(self, other: "PictureScores") -> None:
+        """Add other pictures."""
+        self._means |= other._means
+
+    def result(self) -> Tensor:
+        """(N,) in percent, in the order of the pictures; nan where all is void."""
+        return torch.tensor([self._means[index] for index in sorted(self._means)])
 
 
 @dataclass(frozen=True)
@@ -35,7 +155,7 @@ class Evaluation:
         seconds: how long the pass took, decisions of all rules included.
     """
 
-    decision: DecisionSettings
+    decision: Decision
     scores: Scores
     confusion: Tensor
     vocabulary: Vocabulary
@@ -48,7 +168,7 @@ class Evaluation:
         shares.fill_diagonal_(0)
         top = shares.flatten().topk(min(most, shares.numel()))
         names, count = self.vocabulary.names, len(self.vocabulary)
-        pairs = [(int(place) // count, int(place) % count, float(share)) for share, place in zip(*top, strict=True)]
+        pairs = [(*divmod(int(cell), count), float(share)) for share, cell in zip(*top, strict=True)]
         return [(names[true], names[taken], share) for true, taken, share in pairs if share > 0]
 
     def to_dict(self) -> dict[str, Any]:
@@ -56,10 +176,7 @@ class Evaluation:
         values = self.scores.to_dict()
         per_class = dict(zip(self.vocabulary.names, values.pop("per_class"), strict=True))
         return {
-            "rule": self.decision.rule,
-            "sigma": self.decision.sigma,
-            "gamma": self.decision.gamma,
-            "squared": self.decision.squared,
+            **self.decision.to_dict(),
             **values,
             "per_class": per_class,
             "unseen": list(self.vocabulary.unseen),
@@ -69,83 +186,3 @@ class Evaluation:
             "images": self.images,
             "images_per_second": self.images / self.seconds if self.seconds else None,
         }
-
-
-def evaluate(
-    model: Model,
-    problem: Problem,
-    decisions: Sequence[DecisionSettings],
-    progress: bool = True,
-    ranked: Iterable[tuple[Ranking, Tensor]] | None = None,
-) -> list[Evaluation]:
-    """Score several rules on the evaluation pictures of a problem in one pass.
-
-    Where processes work together, each takes its share of the pictures and all get the sum. `ranked` is what
-    `rank_dataset` gave for this process's `share`, if the pass has been made already.
-    """
-    count = len(problem.vocabulary)
-    counts = [torch.zeros(count, count, dtype=torch.int64) for _ in decisions]
-    started = time.monotonic()
-    for ranking, truth in ranked or rank_dataset(model, problem, share(problem.val), progress):
-        for matrix, wish in zip(counts, decisions, strict=True):
-            matrix.add_(scores.confusion(truth, decide(ranking, wish), count))
-    counts = [sum(parts[1:], parts[0]) for parts in zip(*gathered(counts), strict=True)]
-    seconds = time.monotonic() - started
-    return [
-        Evaluation(
-            wish,
-            scores.scores(matrix, problem.vocabulary.unseen_indices),
-            matrix,
-            problem.vocabulary,
-            len(problem.val),
-            seconds,
-        )
-        for matrix, wish in zip(counts, decisions, strict=True)
-    ]
-
-
-def decide(ranking: Ranking, wish: DecisionSettings) -> Tensor:
-    """Labels of ranked pixels by a rule with its parameters."""
-    return decision.decide(ranking, rule=wish.rule, sigma=wish.sigma, gamma=wish.gamma, squared=wish.squared)
-
-
-@torch.no_grad()
-def rank_dataset(
-    model: Model, problem: Problem, pictures: Dataset, progress: bool = True, store: MapStore | None = None
-) -> Iterator[tuple[Ranking, Tensor]]:
-    """Rank the classes of every pixel, picture by picture at its own size; gives (ranking, truth) pairs.
-
-    With a `store` of backbone maps, pictures that are in it are not encoded again.
-    """
-    from rich.console import Console
-    from rich.progress import track
-
-    vocabulary = problem.vocabulary
-    if not len(pictures) and place() == (0, 1):  # of few pictures, some process may have none
-        raise BadUsage("There is no picture to evaluate on.")
-    method = model.method.eval()
-    device = next(method.parameters()).device
-    transform = data.evaluation(mean=method.visual.mean, std=method.visual.std)
-    prototypes = model.prototypes(vocabulary.names)
-    console = Console(stderr=True)
-    hidden = not (progress and console.is_terminal and place()[0] == 0)
-    for index in track(range(len(pictures)), "evaluating", console=console, disable=hidden, transient=True):
-        inputs: Inputs
-        if store is None:
-            sample = pictures[index]
-            image, truth = transform(sample.image, sample.labels)
-            inputs = image[None].to(device)
-        else:
-            truth = pictures.labels(index)
-            inputs = [each.to(device) for each in store.maps(pictures, index)]
-        ranking = decision.rank(method.features(inputs), prototypes, vocabulary.unseen_indices, size=truth.shape)
-        yield Ranking(*(field.cpu() for field in ranking)), truth[None]
-
-
-def rank_stored(
-    model: Model, problem: Problem, pictures: Dataset, progress: bool = True
-) -> Iterator[tuple[Ranking, Tensor]]:
-    """`rank_dataset` with the store of backbone maps that the model was trained on, if it was."""
-    cached = model.recipe.train.cache is not None
-    store = MapStore.open(model.recipe, model.method.visual) if cached else None
-    return rank_dataset(model, problem, pictures, progress, store)

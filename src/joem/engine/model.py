@@ -9,22 +9,16 @@ import torch
 from torch import Tensor
 
 import joem
-from joem import data, imagenet, methods, semantics
-from joem.engine.files import atomic_folder, read_json, read_tensors, require, write_json, write_tensors
+from joem import data, methods, semantics
 from joem.errors import BadUsage, JoemError
+from joem.io import atomic_folder, read_json, read_tensors, require, write_json, write_tensors
 from joem.methods import Method
+from joem.model_folder import DESCRIPTION, WEIGHTS, check_folder, find_model
 from joem.recipe import Recipe
-from joem.semantics import Semantics
+from joem.semantics import Semantics, imagenet
 from joem.vocabulary import Vocabulary
 
-WEIGHTS, DESCRIPTION = "weights.safetensors", "model.json"
-"""The two files of a model's folder."""
-
-DEFAULT_MODEL = "voc-names"
-"""The model in the box that is used where none is named."""
-
-_BOX = Path(joem.__file__).parent / "boxed"
-_FORMAT = 1
+_FORMAT = 2
 VECTORS = "vocabulary_vectors"
 
 
@@ -68,7 +62,7 @@ class Model:
     def features(self, pixels: Tensor) -> Tensor:
         """Visual features (1,C,H,W) of a picture (3,Ho,Wo) uint8."""
         method = self.method.eval()
-        normalise = data.evaluation(mean=method.visual.mean, std=method.visual.std)
+        normalise = data.evaluation(mean=method.trunk.mean, std=method.trunk.std)
         image, _ = normalise(pixels, torch.zeros(pixels.shape[1:], dtype=torch.int64))
         return method.features(image[None].to(self._device))
 
@@ -86,7 +80,7 @@ class Model:
 
     def save(self, path: str | Path, half: bool = False) -> Path:
         """Write a folder with safetensors and JSON, whole or not at all; `half` takes half the space."""
-        check_place(path)
+        check_folder(path)
         with atomic_folder(Path(path)) as folder:
             self.write(folder, half)
         return Path(path)
@@ -107,7 +101,7 @@ class Model:
             "recipe": self.recipe.to_dict(),
             "vocabulary": self.vocabulary.to_dict(),
             "semantics": self.semantics.provenance(),
-            "normalisation": {"mean": self.method.visual.mean, "std": self.method.visual.std},
+            "normalisation": {"mean": self.method.trunk.mean, "std": self.method.trunk.std},
         }
 
     @classmethod
@@ -130,22 +124,9 @@ class Model:
         bare = replace(recipe.model, weights="none")  # the weights are in the folder
         method = methods.get(recipe.method.name)(bare, recipe.method, vocabulary, vectors)
         load_weights(method, tensors, folder)
-        method.visual.mean, method.visual.std = (tuple(described["normalisation"][key]) for key in ("mean", "std"))
+        method.trunk.mean, method.trunk.std = (tuple(described["normalisation"][key]) for key in ("mean", "std"))
         source, missing = find_semantics(described["semantics"], search, vocabulary, vectors)
         return cls(recipe, vocabulary, source, vectors, method.eval(), missing)
-
-
-def check_place(path: str | Path) -> None:
-    """Refuse to save a model where there is anything but another one: it would be lost."""
-    place = Path(path)
-    if place.exists() and not place.is_dir():
-        raise BadUsage(f"{place} is a file, and a model is a folder: choose another place for it.")
-    others = sorted({file.name for file in place.iterdir()} - {WEIGHTS, DESCRIPTION}) if place.exists() else []
-    if others:
-        raise BadUsage(
-            f"{place} holds {', '.join(others[:3])}{' and more' if len(others) > 3 else ''}, which is no part of a "
-            "model and would be lost: choose another folder, or move what is there."
-        )
 
 
 class Words(Protocol):
@@ -194,25 +175,6 @@ def load_weights(method: Method, tensors: dict[str, Tensor], folder: Path) -> No
         method.load_state_dict(tensors)
     except RuntimeError as error:
         raise JoemError(f"The checkpoint {folder} is of another architecture: {error}") from None
-
-
-def boxed() -> tuple[str, ...]:
-    """Names of the models in the box."""
-    return tuple(sorted(file.parent.name for file in _BOX.glob(f"*/{DESCRIPTION}")))
-
-
-def find_model(path: str | Path) -> Path:
-    """The folder of a model: the path itself, its model/, its newest checkpoint, or the one in the box of that name."""
-    given = Path(path)
-    checkpoints = sorted((given / "checkpoints").glob("step-*"), reverse=True)
-    for folder in (given, given / "model", *checkpoints, _BOX / given):
-        if (folder / DESCRIPTION).is_file():
-            return folder
-    raise JoemError(
-        f"There is no model in {path}: expected a folder with {DESCRIPTION} and {WEIGHTS}, as joem train and joem "
-        f"quickstart write it, or the name of a model in the box ({', '.join(boxed()) or 'this one has none'}). "
-        "joem quickstart makes one in minutes."
-    )
 
 
 def _semantics(recipe: Recipe, vocabulary: Vocabulary) -> Semantics:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from joem import data, protocols
 from joem.data import Dataset
 from joem.errors import BadUsage
-from joem.recipe import DataSettings
+from joem.settings import DataSettings
 from joem.vocabulary import Vocabulary
 
 

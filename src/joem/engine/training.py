@@ -1,43 +1,33 @@
 """One training loop that a person reads top to bottom; a method of several stages runs through it stage by stage."""
 
-import csv
-import math
-import os
 import shutil
-import signal
-import threading
-import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from dataclasses import dataclass, field, replace
+from contextlib import closing
+from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import torch
 import yaml
 from torch import Tensor
-from torch.optim import Optimizer
-from torch.utils.data import DataLoader
 
-from joem import data, methods
+from joem import data, methods, progress
 from joem.engine.checkpoint import Checkpoints
-from joem.engine.files import write_text
-from joem.engine.hypercolumns import HypercolumnSet, MapStore
+from joem.engine.fabric import launched, random_states, set_random_states
+from joem.engine.loading import Batch, epoch_batches
 from joem.engine.memory import reuse_freed_memory
+from joem.engine.metrics_log import MetricsLog, has_rows
 from joem.engine.model import Model
+from joem.engine.optimisers import make_optimisers, set_rates
 from joem.engine.problem import Problem, open_problem
-from joem.engine.processes import together, who
-from joem.errors import BadUsage, JoemError, choose
-from joem.recipe import OptimiserSettings, Recipe, TrainSettings
-from joem.vocabulary import Vocabulary
-
-Batch = tuple[Tensor, Tensor]
-
-
-class Interrupted(JoemError):
-    """The run was stopped by the user after writing a checkpoint."""
+from joem.engine.stopping import interruptible, writing
+from joem.engine.stored_maps import MapStore, PixelSet
+from joem.errors import BadUsage, Interrupted, JoemError, choose
+from joem.models import Hypercolumns, Inputs
+from joem.parallel import ranks_that_say_yes, together
+from joem.recipe import Recipe
+from joem.settings import DeepLabV3PlusSettings
 
 
 def train(
@@ -46,7 +36,6 @@ def train(
     *,
     problem: Problem | None = None,
     resume: bool = False,
-    progress: bool = True,
 ) -> Model:
     """Train a recipe on the seen classes, through all stages of its method.
 
@@ -56,7 +45,6 @@ def train(
             writes nothing.
         problem: the data, if they are not what the recipe says (a fold of a cross-validation).
         resume: go on from the newest checkpoint in `out`; the result is the same as without the stop.
-        progress: show a progress bar.
 
     Returns:
         The trained model, in evaluation mode.
@@ -67,47 +55,17 @@ def train(
     with together(fabric):
         every_mask = methods.get(recipe.method.name).sees_every_mask
         problem = problem or open_problem(recipe.data, every_mask, needed=("train",))
-        run = _Run(recipe, problem, fabric, Path(out) if out is not None else None)
+        run = Run(recipe, problem, fabric, Path(out) if out is not None else None)
         if resume:
             run.resume()
         else:
             run.check_folder()
-    run.fit(progress and fabric.is_global_zero)
-    return run.finish()
-
-
-def add_class(model: Model, name: str, problem: Problem, vector: Tensor | None = None, progress: bool = True) -> Model:
-    """A model that also knows a new name, from its word alone.
-
-    Methods that take words at once are only told the name. The others run those stages again that need all names
-    (`Method.new_class_stages`), on the training pictures of the problem the model was trained on. `vector` (D) is the
-    word vector, where it does not come from the model's own source.
-    """
-    old = model.vocabulary
-    if type(model.method).sees_every_mask:
-        raise BadUsage(
-            f"{model.recipe.method.name} learns from masks: a new class needs masks and a whole new training."
-        )
-    vocabulary = Vocabulary((*old.names, name), (*old.unseen, name), old.background)
-    vectors = torch.cat([model.vectors, model.semantics.vectors((name,)) if vector is None else vector[None]])
-    if not model.method.new_class_stages:
-        return replace(model, vocabulary=vocabulary, vectors=vectors)
-    bare = replace(model.recipe.model, weights="none")
-    method = methods.get(model.recipe.method.name)(bare, model.recipe.method, vocabulary, vectors)
-    methods.copy_leading_rows(model.method, method)
-    method.visual.mean, method.visual.std = model.method.visual.mean, model.method.visual.std
-    larger = replace(model, vocabulary=vocabulary, vectors=vectors, method=method.eval())
-    same = {label: label for label in range(len(old))}
-    train_set = data.View(problem.train, range(len(problem.train)), vocabulary.names, same)
-    larger_problem = replace(problem, vocabulary=vocabulary, train=train_set)
-    fabric = launched(model.recipe.train)
-    run = _Run(model.recipe, larger_problem, fabric, None, larger, method.new_class_stages)
-    run.fit(progress and fabric.is_global_zero)
+    run.fit()
     return run.finish()
 
 
 @dataclass
-class _Run:
+class Run:
     """The state of one training run.
 
     `given` and `stages` are set where a trained model goes through some of its stages again.
@@ -145,30 +103,30 @@ class _Run:
         # Processes share the weights but must not share the random numbers of dropout.
         torch.manual_seed(settings.seed + self.fabric.global_rank)
 
-    def _pictures(self) -> data.TrainingSet | HypercolumnSet:
+    def _pictures(self) -> data.TrainingSet | PixelSet:
         recipe, problem = self.recipe, self.problem
         method = self.model.method
-        visual = method.visual
+        trunk = method.trunk
         if recipe.train.cache is not None:
-            store = MapStore.open(recipe, visual.to(self.fabric.device))
-            pixels = HypercolumnSet(
+            store = MapStore.open(recipe, trunk.to(self.fabric.device))
+            pixels = PixelSet(
                 problem.train,
                 self.masks,
                 problem.rule,
                 store,
                 pixels=0 if method.needs_maps else recipe.train.pixels,
-                places=max(1, recipe.data.crop // recipe.model.stride),
+                side=max(1, recipe.data.crop // recipe.model.stride),
                 seed=recipe.train.seed,
             )
             with together(self.fabric):
-                store.fill(pixels.samples, self.fabric.global_rank, self.fabric.world_size, self.fabric.is_global_zero)
+                store.fill(pixels.samples, self.fabric.global_rank, self.fabric.world_size)
             return pixels
         transform = data.training(
             recipe.data.crop,
             scale=recipe.data.scale,
             flip=recipe.data.flip,
-            mean=visual.mean,
-            std=visual.std,
+            mean=trunk.mean,
+            std=trunk.std,
         )
         return data.TrainingSet(problem.train, self.masks, problem.rule, transform, seed=recipe.train.seed)
 
@@ -203,7 +161,7 @@ class _Run:
         self.stage = stage
         method = self.model.method
         method.begin(self.stages[stage])
-        self.optimisers = _optimisers(self.model, self.recipe.train)
+        self.optimisers = make_optimisers(method, self.recipe.train)
         learning = {id(p) for each in self.optimisers.values() for group in each.param_groups for p in group["params"]}
         for parameter in method.parameters():
             parameter.requires_grad_(id(parameter) in learning)
@@ -215,11 +173,14 @@ class _Run:
         smallest = min(settings.batch_size, len(self.pictures)) // parts
         if smallest < 1:
             raise BadUsage(f"A batch of {settings.batch_size} cannot be cut into {parts} parts: make it larger.")
-        if smallest < 2 and self.recipe.model.architecture == "deeplabv3plus":
+        if smallest < 2 and self._pools_over_batch():
             raise BadUsage(
                 "DeepLabV3+ normalises its pooled branch over the batch and needs at least two pictures per part, got "
                 f"a batch of {settings.batch_size} in {parts} parts from {len(self.pictures)} pictures."
             )
+
+    def _pools_over_batch(self) -> bool:
+        return isinstance(self.recipe.model.head, DeepLabV3PlusSettings)
 
     def _sampler(self, epoch: int, start: int) -> data.EpochSampler:
         settings = self.recipe.train
@@ -237,30 +198,20 @@ class _Run:
         """The batches of the whole run from the current step on, the same whatever happened before."""
         while True:
             epoch, start = divmod(self.step, self.steps_per_epoch)
-            loader: DataLoader[Any] = DataLoader(
-                _ErrorsAsSamples(self.pictures),  # type: ignore[arg-type]
-                batch_sampler=self._sampler(epoch, start),
-                collate_fn=_collate,
-                num_workers=self.recipe.data.workers,
-                generator=torch.Generator(),  # or every loader would draw from dropout's random numbers
-                pin_memory=self.fabric.device.type == "cuda",
-            )
-            for batch in loader:
-                if isinstance(batch, JoemError):
-                    raise batch
-                yield batch
+            pin_memory = self.fabric.device.type == "cuda"
+            yield from epoch_batches(self.pictures, self._sampler(epoch, start), self.recipe.data.workers, pin_memory)
 
-    def fit(self, progress: bool) -> None:
+    def fit(self) -> None:
         """Train until the last step, an interruption or an error, each of which stops all processes."""
         settings = self.recipe.train
         batches = self.batches()
-        with together(self.fabric), _writing(self.out):
-            log = _MetricsLog(self)
-        with closing(log), _interruptible(self), _progress(self, progress) as show:
+        with together(self.fabric), writing(self.out):
+            log = MetricsLog(self)
+        with closing(log), interruptible(self), progress.show("training", self.steps, self.step) as advance:
             while self.step < self.steps:
                 while self.step == self.ends[self.stage]:
                     self.begin(self.stage + 1)
-                if who(self.fabric, self.stop):
+                if ranks_that_say_yes(self.fabric, self.stop):
                     raise Interrupted(self._interruption())
                 try:
                     with together(self.fabric):
@@ -272,11 +223,13 @@ class _Run:
                     raise
                 terms = self.train_step(images, labels)
                 self.step += 1
+                note = ""
                 if self.step % settings.log_every == 0 or self.step == self.steps:
                     values = {name: float(value) for name, value in terms.items()}
-                    with together(self.fabric), _writing(self.out):
+                    with together(self.fabric), writing(self.out):
                         log.write(values)
-                    show(values)
+                    note = "  ".join(f"{name} {value:.3f}" for name, value in values.items())
+                advance(note=note)
                 if settings.save_every and self.step % settings.save_every == 0:
                     self.save()
 
@@ -289,16 +242,16 @@ class _Run:
         """
         settings = self.recipe.train
         start = self.ends[self.stage - 1] if self.stage else 0
-        rates(self.optimisers, settings, self.step - start, self.ends[self.stage] - start)
+        set_rates(self.optimisers, settings, self.step - start, self.ends[self.stage] - start)
         weight_sum = torch.zeros((), device=self.fabric.device)
         sums: dict[str, Tensor] = {}
         parts = list(
             zip(images.tensor_split(settings.accumulate), labels.tensor_split(settings.accumulate), strict=True)
         )
         for number, (part, truth) in enumerate(parts):
-            part, truth = self._to_device(part), self.fabric.to_device(truth)  # noqa: PLW2901
+            inputs, truth = self._to_device(part), self.fabric.to_device(truth)  # noqa: PLW2901
             with self.fabric.no_backward_sync(self.module, enabled=number < len(parts) - 1):
-                terms, weight = self.module(part, truth)
+                terms, weight = self.module(inputs, truth)
                 self.fabric.backward(torch.stack(list(terms.values())).sum() * weight)
             weight_sum = weight_sum + weight
             for name, value in terms.items():
@@ -329,9 +282,11 @@ class _Run:
         if self.scaler is not None:
             self.scaler.update()
 
-    def _to_device(self, images: Tensor) -> Tensor:
+    def _to_device(self, images: Tensor) -> Inputs:
         images = self.fabric.to_device(images)
-        return images.to(memory_format=torch.channels_last) if self.recipe.train.channels_last else images
+        if self.recipe.train.channels_last:
+            images = images.to(memory_format=torch.channels_last)
+        return Hypercolumns(images) if isinstance(self.pictures, PixelSet) else images
 
     def _check_finite(self, terms: dict[str, Tensor]) -> None:
         if torch.isfinite(torch.stack(list(terms.values()))).all():
@@ -352,7 +307,7 @@ class _Run:
             name: self.fabric.all_gather(state).reshape(self.fabric.world_size, -1)
             for name, state in random_states(self.fabric.device).items()
         }
-        with together(self.fabric), _writing(self.out):
+        with together(self.fabric), writing(self.out):
             if self.fabric.is_global_zero:
                 for name, value in self.model.method.state_dict().items():
                     if value.is_floating_point() and not torch.isfinite(value).all():
@@ -367,7 +322,7 @@ class _Run:
             raise BadUsage(f"{self.out} already holds a run: add --resume to go on with it, or choose another --out.")
         recipe = self.out / "recipe.yaml"
         same = recipe.is_file() and recipe.read_bytes() == self.recipe_text.encode()
-        kept = [path for path in self.metrics if _has_rows(path) and not same]
+        kept = [path for path in self.metrics if has_rows(path) and not same]
         kept += [path for path in [self.out / "model"] if path.exists()]
         if kept:
             raise BadUsage(
@@ -402,228 +357,7 @@ class _Run:
         self.model.method.eval()
         if self.out is not None:
             self.save()
-            with together(self.fabric), _writing(self.out):
+            with together(self.fabric), writing(self.out):
                 if self.fabric.is_global_zero:
                     self.model.save(self.out / "model")
         return self.model
-
-
-@dataclass(frozen=True)
-class _ErrorsAsSamples:
-    """Pictures whose errors are handed over like samples: torch would put a traceback around those of its workers."""
-
-    pictures: data.TrainingSet | HypercolumnSet
-
-    def __getitem__(self, key: tuple[int, int]) -> Batch | JoemError:
-        try:
-            return self.pictures[key]
-        except JoemError as error:
-            return error
-
-
-def _collate(samples: list[Batch | JoemError]) -> Batch | JoemError:
-    errors = [sample for sample in samples if isinstance(sample, JoemError)]
-    return errors[0] if errors else data.collate([sample for sample in samples if not isinstance(sample, JoemError)])
-
-
-def random_states(device: torch.device) -> dict[str, Tensor]:
-    """The states of the random numbers that a process draws from, by the name that checkpoints give them."""
-    states = {"random_state": torch.get_rng_state()}
-    if device.type == "cuda":
-        states["cuda_random_state"] = torch.cuda.get_rng_state(device)
-    return states
-
-
-def set_random_states(states: dict[str, Tensor], device: torch.device) -> None:
-    """Go on with the random numbers that `random_states` was asked about; those of absent devices do not matter."""
-    if "random_state" in states:
-        torch.set_rng_state(states["random_state"].cpu())
-    if "cuda_random_state" in states and device.type == "cuda":
-        torch.cuda.set_rng_state(states["cuda_random_state"].cpu(), device)
-
-
-def layout(settings: TrainSettings) -> tuple[int, int]:
-    """Devices per node and nodes: those of the settings or, where these name one, those that torchrun started."""
-    found = settings.devices, settings.nodes
-    if found != (1, 1) or "LOCAL_WORLD_SIZE" not in os.environ:
-        return found
-    local = int(os.environ["LOCAL_WORLD_SIZE"])
-    return local, int(os.environ["WORLD_SIZE"]) // local
-
-
-def launched(settings: TrainSettings) -> Any:
-    """A Fabric whose processes have found each other."""
-    fabric = _fabric(settings)
-    fabric.launch()
-    return fabric
-
-
-def _fabric(settings: TrainSettings) -> Any:
-    from lightning_fabric import Fabric
-
-    devices, nodes = layout(settings)
-    try:
-        fabric = Fabric(
-            accelerator=settings.accelerator,
-            devices=devices,
-            num_nodes=nodes,
-            strategy=settings.strategy,
-            precision=settings.precision,
-        )
-    except (ValueError, RuntimeError) as error:
-        raise BadUsage(
-            f"This machine cannot train as --train.accelerator, strategy and precision say: {error}"
-        ) from None
-    if settings.precision == "16-mixed" and fabric.device.type == "cpu":
-        raise BadUsage("--train.precision 16-mixed needs a GPU: on a CPU use 32-true or bf16-mixed.")
-    return fabric
-
-
-def _optimisers(model: Model, settings: TrainSettings) -> dict[str, Optimizer]:
-    groups = model.method.parameter_groups(settings.visual.head_multiplier)
-    try:
-        return {name: _optimiser(getattr(settings, name), members) for name, members in groups.items()}
-    except ValueError as error:  # a negative rate, for instance
-        raise BadUsage(f"The optimisers --train.{', --train.'.join(groups)} cannot be made: {error}.") from None
-
-
-def _optimiser(settings: OptimiserSettings, groups: list[dict[str, Any]]) -> Optimizer:
-    if settings.name == "sgd":
-        return torch.optim.SGD(groups, lr=settings.lr, momentum=settings.momentum, weight_decay=settings.weight_decay)
-    kind = torch.optim.AdamW if settings.name == "adamw" else torch.optim.Adam
-    return kind(groups, lr=settings.lr, weight_decay=settings.weight_decay)
-
-
-def rates(optimisers: dict[str, Optimizer], settings: TrainSettings, step: int, steps: int) -> None:
-    """Set every learning rate for a step: linear warm-up, then poly, lr * (1 - step / steps) ** power."""
-    for name, optimiser in optimisers.items():
-        wish: OptimiserSettings = getattr(settings, name)
-        factor = (1.0 - step / steps) ** wish.power
-        if step < wish.warmup:
-            factor *= (step + 1) / wish.warmup
-        for group in optimiser.param_groups:
-            group["lr"] = wish.lr * group["scale"] * factor
-
-
-class _MetricsLog:
-    """metrics.csv, or metrics-STAGE.csv for each of several stages, one line per logged step; TensorBoard if asked."""
-
-    def __init__(self, run: _Run) -> None:
-        self.run = run
-        self.started = time.monotonic()
-        self.folder = run.out if run.fabric.is_global_zero else None
-        self.board = _tensorboard(run) if self.folder and run.recipe.train.tensorboard else None
-        if self.folder:
-            write_text(self.folder / "recipe.yaml", run.recipe_text)
-            for path in run.metrics:
-                if path.exists():
-                    _keep_lines_until(path, run.step)
-
-    def close(self) -> None:
-        if self.board:
-            self.board.close()
-
-    def write(self, terms: dict[str, float]) -> None:
-        run = self.run
-        if self.board:
-            for name, value in terms.items():
-                self.board.add_scalar(f"loss/{name}", value, run.step)
-        if self.folder is None:
-            return
-        path = run.metrics[run.stage]
-        row: dict[str, Any] = {"step": run.step, "epoch": round(run.step / run.steps_per_epoch, 4)}
-        row |= {f"lr_{name}": optimiser.param_groups[0]["lr"] for name, optimiser in run.optimisers.items()}
-        row |= {**terms, "total": math.fsum(terms.values())}
-        row["seconds"] = round(time.monotonic() - self.started, 3)
-        new = not path.exists()
-        with path.open("a", newline="") as handle:
-            writer = csv.DictWriter(handle, list(row))
-            if new:
-                writer.writeheader()
-            writer.writerow(row)
-
-
-def _keep_lines_until(path: Path, step: int) -> None:
-    """A run repeats the steps after its checkpoint, or all: drop their lines, and a file that has no other."""
-    header, *lines = path.read_text().splitlines(keepends=True) or [""]
-    steps = [line.split(",")[0] for line in lines]
-    kept = [line for line, number in zip(lines, steps, strict=True) if number.isdigit() and int(number) <= step]
-    if kept:
-        write_text(path, header + "".join(kept))
-    else:
-        path.unlink()
-
-
-def _has_rows(path: Path) -> bool:
-    return path.exists() and len(path.read_bytes().splitlines()) > 1
-
-
-def _tensorboard(run: _Run) -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise JoemError('TensorBoard is not installed: run pip install "joem[tensorboard]".') from None
-    return SummaryWriter(str(run.out), purge_step=run.step + 1)  # steps that come again replace those of before
-
-
-@contextmanager
-def _writing(out: Path | None) -> Iterator[None]:
-    """What the disk refuses, as an error that processes can tell each other."""
-    try:
-        yield
-    except OSError as error:
-        raise JoemError(
-            f"{out} cannot be written to ({error}): make room there, or choose another --out. A run that has a "
-            "checkpoint goes on from it with --resume."
-        ) from error
-
-
-@contextmanager
-def _interruptible(run: _Run) -> Iterator[None]:
-    """The first Ctrl-C ends the run after the current step, with a checkpoint; the second one at once."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        run.stop = True
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-@contextmanager
-def _progress(run: _Run, active: bool) -> Iterator[Any]:
-    """A bar with the losses and the time left; plain lines where there is no terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    if not active:
-        yield lambda values: None
-        return
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("training"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[losses]}"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        task = bar.add_task("training", total=run.steps, completed=run.step, losses="")
-        shown = run.step
-
-        def show(values: dict[str, float]) -> None:
-            nonlocal shown
-            text = "  ".join(f"{name} {value:.3f}" for name, value in values.items())
-            bar.update(task, completed=run.step, losses=text)
-            if not console.is_terminal and (run.step - shown >= run.steps / 10 or run.step == run.steps):
-                shown = run.step
-                console.print(f"step {run.step}/{run.steps}  {text}", highlight=False)
-
-        yield show

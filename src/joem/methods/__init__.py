@@ -2,12 +2,11 @@
 
 from joem.errors import choose
 from joem.methods.base import Method, Objective, copy_leading_rows
+from joem.methods.blend import Blend
 from joem.methods.cagnet import CaGNet
-from joem.methods.cosine import CosineJoEm
 from joem.methods.csrl import CSRL
 from joem.methods.devise import DeViSE
 from joem.methods.joem import JoEm
-from joem.methods.mixture import MixtureJoEm
 from joem.methods.spnet import SPNet
 from joem.methods.supervised import Supervised
 from joem.methods.two_stage import TwoStage
@@ -17,8 +16,7 @@ from joem.methods.zs3net_joem import ZS3NetJoEm
 
 METHODS: dict[str, type[Method]] = {
     "joem": JoEm,
-    "joem-cosine": CosineJoEm,
-    "joem-mixture": MixtureJoEm,
+    "blend": Blend,
     "devise": DeViSE,
     "spnet": SPNet,
     "zs3net": ZS3Net,
@@ -30,7 +28,7 @@ METHODS: dict[str, type[Method]] = {
     "supervised": Supervised,
 }
 
-__all__ = ["METHODS", "CosineJoEm", "JoEm", "Method", "Objective", "copy_leading_rows", "get"]
+__all__ = ["METHODS", "Blend", "JoEm", "Method", "Objective", "copy_leading_rows", "get"]
 
 
 def get(name: str) -> type[Method]:

@@ -2,17 +2,27 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from joem.errors import choose
-from joem.models import Inputs, VisualEncoder, trainable
-from joem.recipe import MethodSettings, ModelSettings
+from joem.errors import BadUsage, choose
+from joem.models import Inputs, Trunk, build_encoder, trainable
 from joem.semantics import Semantics
+from joem.settings import MethodSettings, ModelSettings, settings
 from joem.vocabulary import Vocabulary
+
+
+@settings
+class ObjectiveSettings(MethodSettings):
+    """Methods that learn by the cross entropy of seen masks.
+
+    Args:
+        variant: paper follows the equations, official follows the authors' code where the two differ.
+    """
+
+    variant: Literal["paper", "official"] = "paper"
 
 
 class Objective(NamedTuple):
@@ -35,11 +45,12 @@ class Method(nn.Module, ABC):
 
     Args:
         model: settings of the encoders.
-        settings: settings of the objective.
+        settings: the method's own settings, of its `settings_class`.
         vocabulary: the classes; labels are its indices.
         vectors: (K,D) word vectors. Rows of unseen classes are dropped here, unless the method `uses_unseen_words`.
 
     Attributes:
+        settings_class: the settings it has.
         stages: names of the stages of training, in order.
         new_class_stages: the stages to run again before a class can be added; none if words are enough.
         uses_unseen_words: whether training uses the word vectors of unseen classes (never their masks).
@@ -50,6 +61,7 @@ class Method(nn.Module, ABC):
         rule: the decision rule its authors use.
     """
 
+    settings_class: ClassVar[type[MethodSettings]]
     stages: tuple[str, ...] = ("train",)
     new_class_stages: tuple[str, ...] = ()
     uses_unseen_words: ClassVar[bool] = False
@@ -59,6 +71,7 @@ class Method(nn.Module, ABC):
     title: ClassVar[str] = ""
     rule: ClassVar[str] = "nn"
 
+    settings: MethodSettings
     vectors: Tensor
 
     def __init__(self, model: ModelSettings, settings: MethodSettings, vocabulary: Vocabulary, vectors: Tensor) -> None:
@@ -66,12 +79,33 @@ class Method(nn.Module, ABC):
         self.settings = settings
         self.vocabulary = vocabulary
         self.stage = self.stages[0]
-        self.visual = VisualEncoder(model)
+        self.visual = self._visual(model)
         self._never_trained = [weight for weight in self.visual.parameters() if not weight.requires_grad]
         known = vectors.clone()
         if not self.uses_unseen_words:
             known[list(vocabulary.unseen_indices)] = 0
         self.register_buffer("vectors", known, persistent=False)
+
+    def _visual(self, model: ModelSettings) -> nn.Module:
+        """The visual side: backbone and head."""
+        if model.head is None:
+            raise BadUsage(f"{self.settings.name} needs a head: set --model.head.name, to hypercolumn for instance.")
+        return build_encoder(model)
+
+    @property
+    def trunk(self) -> Trunk:
+        """The backbone with what pictures go through before it."""
+        return cast(Trunk, self.visual.trunk)
+
+    @property
+    def stride(self) -> int:
+        """Pixels of the encoded picture per feature."""
+        return cast(int, self.visual.stride)
+
+    @classmethod
+    def for_fold(cls, settings: MethodSettings, hidden: Sequence[str]) -> MethodSettings:
+        """The settings for a fold of a cross-validation in which these classes must stay unheard of."""
+        return settings
 
     def begin(self, stage: str) -> None:
         """Enter a stage of training, with everything free to learn but what the recipe keeps frozen."""
@@ -90,7 +124,7 @@ class Method(nn.Module, ABC):
         return self
 
     @abstractmethod
-    def forward(self, inputs: Tensor, labels: Tensor) -> Objective:
+    def forward(self, inputs: Inputs, labels: Tensor) -> Objective:
         """The objective of the current stage on a batch and its labels."""
 
     @abstractmethod
@@ -101,7 +135,7 @@ class Method(nn.Module, ABC):
         """A chance, before training, to take word vectors beyond those of the vocabulary; most methods need none."""
 
     def features(self, inputs: Inputs) -> Tensor:
-        """Visual features (B,C,H,W) of normalised pictures, or of hypercolumns gathered from a frozen backbone."""
+        """Visual features (B,C,H,W) of normalised pictures, of a backbone's maps, or of gathered hypercolumns."""
         features: Tensor = self.visual(inputs)
         return features
 
@@ -114,24 +148,23 @@ class Method(nn.Module, ABC):
 
     def visual_groups(self, head_multiplier: float, *more: nn.Module) -> list[dict[str, Any]]:
         """The backbone at the base rate; the head of the visual encoder and `more` faster."""
-        head = [weight for module in (self.visual.head, *more) for weight in trainable(module)]
+        heads = cast(nn.Module, self.visual.head)
+        head = [weight for module in (heads, *more) for weight in trainable(module)]
         groups = [
-            {"params": list(trainable(self.visual.backbone)), "scale": 1.0},
+            {"params": list(trainable(self.trunk.backbone)), "scale": 1.0},
             {"params": head, "scale": head_multiplier},
         ]
         return [group for group in groups if group["params"]]
 
 
+def head_channels(model: ModelSettings) -> int:
+    """C, the channels of a method's features."""
+    return 0 if model.head is None else model.head.channels
+
+
 def group(*modules: nn.Module, scale: float = 1.0) -> list[dict[str, Any]]:
     """All parameters of some modules as one group."""
     return [{"params": [weight for module in modules for weight in module.parameters()], "scale": scale}]
-
-
-def products(features: Tensor, prototypes: Tensor, members: int) -> Tensor:
-    """Each member's own v . mu: (B,C,H,W) and (K,C) -> (B * M,K,H,W), the members of a picture together."""
-    count = len(prototypes)
-    kernels = prototypes.reshape(count, members, -1).transpose(0, 1).flatten(0, 1)
-    return F.conv2d(features, kernels[:, :, None, None], groups=members).reshape(-1, count, *features.shape[-2:])
 
 
 def copy_leading_rows(source: nn.Module, target: nn.Module) -> None:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from joem import losses
-from joem.losses_compared import (
+from joem.losses.compared import (
     KERNELS,
     discriminator_loss,
     divergence_from_normal,
@@ -17,13 +17,39 @@ from joem.losses_compared import (
     fooling_loss,
     moment_matching,
 )
-from joem.methods.base import Objective, group
+from joem.methods.base import Objective, ObjectiveSettings, group, head_channels
 from joem.methods.classifier import ClassifierMethod
 from joem.methods.generative import by_class
-from joem.recipe import MethodSettings, ModelSettings
+from joem.models import Inputs
+from joem.settings import Count, ModelSettings, Weight, settings
 from joem.vocabulary import VOID, Vocabulary
 
 _GENERATOR_TERMS = ("content", "adversarial", "kl")
+
+
+@settings
+class CaGNetSettings(ObjectiveSettings):
+    """CaGNet.
+
+    Args:
+        name: cagnet.
+        noise: size of the contextual code next to the word vector.
+        hidden: size of the hidden layer of generator and discriminator.
+        samples: features per class and batch that are compared or made up.
+        fit_kernels: scale the kernels that compare real and made-up features to the distances between real ones.
+        adversarial_weight: weight of the adversarial term.
+        kl_weight: weight of the KL term of the contextual code.
+        alternate: batches between real and made-up features in the last stage.
+    """
+
+    name: str = "cagnet"
+    noise: Count = 300
+    hidden: Count = 256
+    samples: Count = 128
+    fit_kernels: bool = False
+    adversarial_weight: Weight = 1.0
+    kl_weight: Weight = 100.0
+    alternate: Count = 10
 
 
 class CaGNet(ClassifierMethod):
@@ -32,6 +58,8 @@ class CaGNet(ClassifierMethod):
     The generator's terms never reach the visual encoder, which is frozen in the second stage.
     """
 
+    settings_class = CaGNetSettings
+    settings: CaGNetSettings
     title: ClassVar[str] = "CaGNet"
     stages: tuple[str, ...] = ("train", "finetune")
     new_class_stages: tuple[str, ...] = ("finetune",)
@@ -39,11 +67,11 @@ class CaGNet(ClassifierMethod):
     needs_maps = True
     batches: Tensor
 
-    def __init__(self, model: ModelSettings, settings: MethodSettings, vocabulary: Vocabulary, vectors: Tensor) -> None:
+    def __init__(self, model: ModelSettings, settings: CaGNetSettings, vocabulary: Vocabulary, vectors: Tensor) -> None:
         super().__init__(model, settings, vocabulary, vectors)
-        channels, hidden = model.channels, settings.generator.hidden
-        self.context = ContextualModule(channels, settings.generator.noise)
-        self.generator = _two_layers(vectors.shape[1] + settings.generator.noise, hidden, channels)
+        channels, hidden = head_channels(model), settings.hidden
+        self.context = ContextualModule(channels, settings.noise)
+        self.generator = _two_layers(vectors.shape[1] + settings.noise, hidden, channels)
         self.discriminator = _two_layers(channels, hidden, 1)
         self.register_buffer("batches", torch.zeros((), dtype=torch.int64))  # of finetuning, so far
 
@@ -52,10 +80,10 @@ class CaGNet(ClassifierMethod):
         super().begin(stage)
         self.batches.zero_()
 
-    def forward(self, inputs: Tensor, labels: Tensor) -> Objective:
+    def forward(self, inputs: Inputs, labels: Tensor) -> Objective:
         """All terms of real features; in the second stage, by turns, the cross entropy of made-up ones."""
         if self.stage == "finetune":
-            turn = int(self.batches) // self.settings.generator.alternate
+            turn = int(self.batches) // self.settings.alternate
             self.batches += 1
             if turn % 2 == 0:
                 return self._made_up()
@@ -64,13 +92,13 @@ class CaGNet(ClassifierMethod):
     def make(self, classes: Sequence[int], count: int, labels: Tensor | None = None) -> Tensor:
         """Features (count, len(classes), C) of some classes, from words and random codes."""
         words = self.vectors[list(classes)].expand(count, -1, -1)
-        code = torch.randn(*words.shape[:2], self.settings.generator.noise, device=words.device)
+        code = torch.randn(*words.shape[:2], self.settings.noise, device=words.device)
         made: Tensor = self.generator(torch.cat([words, code], dim=2))
         return made
 
     def _made_up(self) -> Objective:
         """Cross entropy of as many made-up features of every class, seen or not."""
-        count, samples = len(self.vocabulary), self.settings.generator.samples
+        count, samples = len(self.vocabulary), self.settings.samples
         truth = torch.arange(count, device=self.vectors.device).repeat(samples)
         made = self.make(range(count), samples).detach().flatten(0, 1)
         logits = self.classifier(made[:, :, None, None])[:, :, 0, 0]
@@ -79,7 +107,7 @@ class CaGNet(ClassifierMethod):
 
     def _real(self, features: Tensor, labels: Tensor) -> Objective:
         """Cross entropy, content (MMD), adversarial and KL terms."""
-        settings, real = self.settings.generator, features.detach()
+        settings, real = self.settings, features.detach()
         small = losses.resized(labels, features.shape[2:])
         labelled = small != VOID
         mean, log_variance = (code.movedim(1, -1)[labelled] for code in self.context(real))
@@ -107,9 +135,9 @@ class CaGNet(ClassifierMethod):
     def _content(self, real: Tensor, made: Tensor, truth: Tensor) -> Tensor:
         """sqrt(MMD²) between the real and made-up features of the same pixels, the mean over the classes."""
         both = torch.cat([real, made], dim=1).T[None, :, None]
-        chosen = by_class(both, truth[None, None], self.settings.generator.samples).values()
+        chosen = by_class(both, truth[None, None], self.settings.samples).values()
         pairs = [pixels.chunk(2, dim=1) for pixels in chosen]
-        kernels = fitted_kernels(real) if self.settings.generator.fit_kernels else KERNELS
+        kernels = fitted_kernels(real) if self.settings.fit_kernels else KERNELS
         return torch.stack([moment_matching(one, other, kernels) for one, other in pairs]).mean()
 
     def parameter_groups(self, head_multiplier: float) -> dict[str, list[dict[str, Any]]]:

@@ -8,9 +8,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from joem.errors import BadUsage
-from joem.methods.base import Method
+from joem.methods.base import Method, ObjectiveSettings, head_channels
 from joem.models import Inputs
-from joem.recipe import MethodSettings, ModelSettings
+from joem.settings import ModelSettings
 from joem.vocabulary import Vocabulary
 
 
@@ -21,9 +21,13 @@ class ClassifierMethod(Method):
     answer, see `as_prototypes`.
     """
 
-    def __init__(self, model: ModelSettings, settings: MethodSettings, vocabulary: Vocabulary, vectors: Tensor) -> None:
+    settings: ObjectiveSettings
+
+    def __init__(
+        self, model: ModelSettings, settings: ObjectiveSettings, vocabulary: Vocabulary, vectors: Tensor
+    ) -> None:
         super().__init__(model, settings, vocabulary, vectors)
-        self.classifier = nn.Conv2d(model.channels, len(vocabulary), 1)
+        self.classifier = nn.Conv2d(head_channels(model), len(vocabulary), 1)
 
     def encoded(self, inputs: Inputs) -> Tensor:
         """What the classifier sees, v (B,C,H,W)."""

@@ -11,10 +11,30 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from joem import losses
-from joem.losses_compared import pairwise_relations
-from joem.methods.generative import GenerativeMethod, by_class, mean_moment_matching, with_noise
-from joem.recipe import GeneratorSettings, MethodSettings, ModelSettings
+from joem.losses.compared import pairwise_relations
+from joem.methods.base import head_channels
+from joem.methods.generative import GenerativeMethod, GenerativeSettings, by_class, mean_moment_matching, with_noise
+from joem.settings import ModelSettings, Weight, settings
 from joem.vocabulary import Vocabulary
+
+
+@settings
+class CSRLSettings(GenerativeSettings):
+    """CSRL-style.
+
+    Args:
+        name: csrl.
+        pair_weight: weight of the pair-wise relation term.
+        list_weight: weight of the list-wise relation term.
+        tau_s: temperature of the relations between word vectors.
+        tau_mu: temperature of the relations between made-up features.
+    """
+
+    name: str = "csrl"
+    pair_weight: Weight = 1.0
+    list_weight: Weight = 1.0
+    tau_s: Weight = 5.0
+    tau_mu: Weight = 1.0
 
 
 class CSRL(GenerativeMethod):
@@ -23,43 +43,44 @@ class CSRL(GenerativeMethod):
     The graph and the relations span seen and unseen classes: a new class means a new generator.
     """
 
+    settings_class = CSRLSettings
+    settings: CSRLSettings
     title: ClassVar[str] = "CSRL-style"
     new_class_stages: tuple[str, ...] = ("generate", "classify")
 
-    def __init__(self, model: ModelSettings, settings: MethodSettings, vocabulary: Vocabulary, vectors: Tensor) -> None:
+    def __init__(self, model: ModelSettings, settings: CSRLSettings, vocabulary: Vocabulary, vectors: Tensor) -> None:
         super().__init__(model, settings, vocabulary, vectors)
-        inputs = vectors.shape[1] + settings.generator.noise
-        self.generator = _ClassGraph(settings.generator, inputs, model.channels)
+        self.generator = _ClassGraph(vectors.shape[1] + settings.noise, settings.hidden, head_channels(model))
 
     def make(self, classes: Sequence[int], count: int, labels: Tensor) -> Tensor:
         """Features (count, len(classes), C) of nodes of the class graph."""
-        nodes = with_noise(self.vectors.expand(count, -1, -1), self.settings.generator.noise)
+        nodes = with_noise(self.vectors.expand(count, -1, -1), self.settings.noise)
         made: Tensor = self.generator(nodes, relations(self.vectors, self.settings.tau_s))
         return made[:, list(classes)]
 
     def generator_terms(self, features: Tensor, labels: Tensor) -> dict[str, Tensor]:
         """The moment matching of seen classes, and the relations of the mean features of all classes."""
         settings, count = self.settings, len(self.vocabulary)
-        real = by_class(features, labels, settings.generator.samples)
-        made = self.make(range(count), settings.generator.samples, labels)
+        real = by_class(features, labels, settings.samples)
+        made = self.make(range(count), settings.samples, labels)
         means = made.mean(dim=0)
         divergence = losses.semantic_consistency(self.vectors, means, settings.tau_s, settings.tau_mu)
         return {
-            "point": mean_moment_matching(real, made[:, list(real)], settings.generator.fit_kernels),
-            "pair": settings.generator.pair_weight * pairwise_relations(self.vectors, means),
-            "list": settings.generator.list_weight * divergence / count,
+            "point": mean_moment_matching(real, made[:, list(real)], settings.fit_kernels),
+            "pair": settings.pair_weight * pairwise_relations(self.vectors, means),
+            "list": settings.list_weight * divergence / count,
         }
 
 
 class _ClassGraph(nn.Module):
     """A node's own input and the mean of its neighbours', then the rest of ZS3Net's generator."""
 
-    def __init__(self, settings: GeneratorSettings, inputs: int, outputs: int) -> None:
+    def __init__(self, inputs: int, hidden: int, outputs: int) -> None:
         super().__init__()
-        self.own = nn.Linear(inputs, settings.hidden)
-        self.neighbours = nn.Linear(inputs, settings.hidden, bias=False)
+        self.own = nn.Linear(inputs, hidden)
+        self.neighbours = nn.Linear(inputs, hidden, bias=False)
         self.dropout = nn.Dropout(0.5)
-        self.last = nn.Linear(settings.hidden, outputs)
+        self.last = nn.Linear(hidden, outputs)
 
     def forward(self, nodes: Tensor, edges: Tensor) -> Tensor:
         hidden = F.leaky_relu(self.own(nodes) + self.neighbours(edges @ nodes), 0.2)

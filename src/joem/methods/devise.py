@@ -7,18 +7,31 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from joem import losses
-from joem.losses_compared import cosine_regression
+from joem.losses.compared import cosine_regression
 from joem.methods.base import Objective
 from joem.methods.projection import ProjectionMethod
 from joem.models import Inputs
+from joem.settings import MethodSettings, settings
+
+
+@settings
+class DeViSESettings(MethodSettings):
+    """DeViSE has no settings of its own.
+
+    Args:
+        name: devise.
+    """
+
+    name: str = "devise"
 
 
 class DeViSE(ProjectionMethod):
     """Features projected onto word vectors, the nearest class by cosine."""
 
+    settings_class = DeViSESettings
     title: ClassVar[str] = "DeViSE"
 
-    def forward(self, inputs: Tensor, labels: Tensor) -> Objective:
+    def forward(self, inputs: Inputs, labels: Tensor) -> Objective:
         """One minus the cosine between a pixel's projection and the word vector of its class."""
         features = super().features(inputs)
         weight = losses.labelled_fraction(labels, features.shape[-2:]) * len(labels)

@@ -8,11 +8,32 @@ import torch
 from torch import Tensor, nn
 
 from joem import losses
-from joem.losses_compared import KERNELS, fitted_kernels, moment_matching, weighted_cross_entropy
-from joem.methods.base import Objective, group
+from joem.losses.compared import KERNELS, fitted_kernels, moment_matching, weighted_cross_entropy
+from joem.methods.base import Objective, ObjectiveSettings, group
 from joem.methods.classifier import ClassifierMethod
-from joem.recipe import GeneratorSettings
+from joem.models import Inputs
+from joem.settings import Count, Size, Weight, settings
 from joem.vocabulary import VOID
+
+
+@settings
+class GenerativeSettings(ObjectiveSettings):
+    """Systems that make features of unseen classes up.
+
+    Args:
+        noise: size of the noise next to the word vector.
+        hidden: size of the generator's hidden layer.
+        samples: features per class and batch that are compared or made up.
+        fit_kernels: scale the kernels that compare real and made-up features to the distances between real ones;
+            ZS3Net's own widths suit its own encoder.
+        unseen_weight: weight of made-up unseen features in the classifier's cross entropy.
+    """
+
+    noise: Size = 300
+    hidden: Count = 256
+    samples: Count = 128
+    fit_kernels: bool = False
+    unseen_weight: Weight = 10.0
 
 
 class GenerativeMethod(ClassifierMethod):
@@ -24,13 +45,14 @@ class GenerativeMethod(ClassifierMethod):
     stages: tuple[str, ...] = ("segment", "generate", "classify")
     new_class_stages: tuple[str, ...] = ("classify",)
     uses_unseen_words: ClassVar[bool] = True
+    settings: GenerativeSettings
     generator: nn.Module
 
     @abstractmethod
     def make(self, classes: Sequence[int], count: int, labels: Tensor) -> Tensor:
         """Features (count, len(classes), C) of some classes; `labels` (B,H,W) is a batch that may give context."""
 
-    def forward(self, inputs: Tensor, labels: Tensor) -> Objective:
+    def forward(self, inputs: Inputs, labels: Tensor) -> Objective:
         """Cross entropy, the generator's terms, or weighted cross entropy of real and made-up features."""
         features = self.encoded(inputs)
         if self.stage == "segment":
@@ -49,13 +71,13 @@ class GenerativeMethod(ClassifierMethod):
 
     def generator_terms(self, features: Tensor, labels: Tensor) -> dict[str, Tensor]:
         """sqrt(MMD²) between real and made-up features, the mean over the classes of the batch."""
-        real = by_class(features, labels, self.settings.generator.samples)
-        made = self.make(list(real), self.settings.generator.samples, labels)
-        return {"mmd": mean_moment_matching(real, made, self.settings.generator.fit_kernels)}
+        real = by_class(features, labels, self.settings.samples)
+        made = self.make(list(real), self.settings.samples, labels)
+        return {"mmd": mean_moment_matching(real, made, self.settings.fit_kernels)}
 
     def classify(self, features: Tensor, labels: Tensor) -> Objective:
         """Cross entropy over all classes of real pixels of seen and made-up ones of unseen classes."""
-        settings, unseen = self.settings.generator, self.vocabulary.unseen_indices
+        settings, unseen = self.settings, self.vocabulary.unseen_indices
         labelled = labels != VOID
         made = self.make(unseen, settings.samples, labels).detach().flatten(0, 1)
         samples = torch.cat([features.movedim(1, -1)[labelled], made])
@@ -102,8 +124,6 @@ def with_noise(words: Tensor, size: int) -> Tensor:
     return torch.cat([words, torch.rand(*words.shape[:-1], size, device=words.device)], dim=-1)
 
 
-def hidden_and_output(settings: GeneratorSettings, inputs: int, outputs: int) -> nn.Sequential:
+def hidden_and_output(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
     """ZS3Net's generator: linear, LeakyReLU .2, dropout .5, linear."""
-    return nn.Sequential(
-        nn.Linear(inputs, settings.hidden), nn.LeakyReLU(0.2), nn.Dropout(0.5), nn.Linear(settings.hidden, outputs)
-    )
+    return nn.Sequential(nn.Linear(inputs, hidden), nn.LeakyReLU(0.2), nn.Dropout(0.5), nn.Linear(hidden, outputs))

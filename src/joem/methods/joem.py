@@ -6,27 +6,51 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from joem import losses
-from joem.methods.base import Method, Objective, group
-from joem.models import semantic_encoder
-from joem.recipe import MethodSettings, ModelSettings
+from joem.methods.base import Method, Objective, ObjectiveSettings, group, head_channels
+from joem.models import Inputs, semantic_encoder
+from joem.settings import Count, MethodSettings, ModelSettings, Weight, settings
 from joem.vocabulary import Vocabulary
+
+
+@settings
+class JoEmSettings(ObjectiveSettings):
+    """L = L_ce + L_bar + lambda * L_sc.
+
+    Args:
+        name: joem.
+        r: down- and upsampling factor of the boundary-aware loss; 1 gives L_center.
+        sc_weight: lambda, the weight of the semantic consistency loss; 0 leaves it out.
+        tau_s: temperature of the relations between word vectors.
+        tau_mu: temperature of the relations between prototypes.
+        sc_per_pair: official variant only, divide L_sc by K^2 instead of K (their Context code).
+    """
+
+    name: str = "joem"
+    r: Count = 4
+    sc_weight: Weight = 0.1
+    tau_s: Weight = 5.0
+    tau_mu: Weight = 1.0
+    sc_per_pair: bool = False
 
 
 class JoEm(Method):
     """A visual encoder, a semantic encoder that gives prototypes, and a classifier used in training only."""
 
+    settings_class: ClassVar[type[MethodSettings]] = JoEmSettings
+    settings: JoEmSettings
     title: ClassVar[str] = "JoEm"
     rule: ClassVar[str] = "ac"
     has_lambda: ClassVar[bool] = True
     needs_maps = True  # L_bar blends neighbours; L_center, its case r = 1, learns from the same places
 
-    def __init__(self, model: ModelSettings, settings: MethodSettings, vocabulary: Vocabulary, vectors: Tensor) -> None:
+    def __init__(self, model: ModelSettings, settings: JoEmSettings, vocabulary: Vocabulary, vectors: Tensor) -> None:
         super().__init__(model, settings, vocabulary, vectors)
-        self.semantic = semantic_encoder(model.semantic, vectors.shape[1], model.channels)
+        channels = head_channels(model)
+        self.semantic = semantic_encoder(model.semantic, vectors.shape[1], channels)
         # The paper's classifier is w_c . v; the authors' code adds a bias.
-        self.classifier = nn.Conv2d(model.channels, len(vocabulary), 1, bias=settings.variant == "official")
+        self.classifier = nn.Conv2d(channels, len(vocabulary), 1, bias=settings.variant == "official")
 
-    def forward(self, inputs: Tensor, labels: Tensor) -> Objective:
+    def forward(self, inputs: Inputs, labels: Tensor) -> Objective:
         """L_ce, L_bar and lambda * L_sc."""
         return self.objective(self.features(inputs), labels)
 

@@ -4,9 +4,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from joem.methods.base import Method
+from joem.methods.base import Method, head_channels
 from joem.models import Inputs
-from joem.recipe import MethodSettings, ModelSettings
+from joem.settings import MethodSettings, ModelSettings
 from joem.vocabulary import Vocabulary
 
 
@@ -15,7 +15,7 @@ class ProjectionMethod(Method):
 
     def __init__(self, model: ModelSettings, settings: MethodSettings, vocabulary: Vocabulary, vectors: Tensor) -> None:
         super().__init__(model, settings, vocabulary, vectors)
-        self.projection = nn.Conv2d(model.channels, vectors.shape[1], 1)
+        self.projection = nn.Conv2d(head_channels(model), vectors.shape[1], 1)
 
     def encoded(self, inputs: Inputs) -> Tensor:
         """Visual features v (B,C,H,W), before the projection."""

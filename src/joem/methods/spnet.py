@@ -7,11 +7,25 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from joem import losses
-from joem.losses_compared import attenuated_cross_entropy
-from joem.methods.base import Objective
+from joem.losses.compared import attenuated_cross_entropy
+from joem.methods.base import Objective, ObjectiveSettings, head_channels
 from joem.methods.projection import ProjectionMethod
-from joem.recipe import MethodSettings, ModelSettings
+from joem.models import Inputs
+from joem.settings import ModelSettings, settings
 from joem.vocabulary import Vocabulary
+
+
+@settings
+class SPNetSettings(ObjectiveSettings):
+    """SPNet.
+
+    Args:
+        name: spnet.
+        uncertainty: let a predicted variance attenuate noisy pixels (Hu 2020).
+    """
+
+    name: str = "spnet"
+    uncertainty: bool = False
 
 
 class SPNet(ProjectionMethod):
@@ -20,14 +34,16 @@ class SPNet(ProjectionMethod):
     With `settings.uncertainty`, every pixel also predicts a variance that attenuates its loss (Hu 2020).
     """
 
+    settings_class = SPNetSettings
+    settings: SPNetSettings
     title: ClassVar[str] = "SPNet"
     rule: ClassVar[str] = "cs"
 
-    def __init__(self, model: ModelSettings, settings: MethodSettings, vocabulary: Vocabulary, vectors: Tensor) -> None:
+    def __init__(self, model: ModelSettings, settings: SPNetSettings, vocabulary: Vocabulary, vectors: Tensor) -> None:
         super().__init__(model, settings, vocabulary, vectors)
-        self.log_variance = nn.Conv2d(model.channels, 1, 1) if settings.uncertainty else None
+        self.log_variance = nn.Conv2d(head_channels(model), 1, 1) if settings.uncertainty else None
 
-    def forward(self, inputs: Tensor, labels: Tensor) -> Objective:
+    def forward(self, inputs: Inputs, labels: Tensor) -> Objective:
         """Cross entropy over the seen classes."""
         encoded = self.encoded(inputs)
         units = F.normalize(self.vectors, dim=1)

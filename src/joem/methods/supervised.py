@@ -5,17 +5,31 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from joem import losses
-from joem.methods.base import Objective
+from joem.methods.base import Objective, ObjectiveSettings
 from joem.methods.classifier import ClassifierMethod
+from joem.models import Inputs
+from joem.settings import settings
+
+
+@settings
+class SupervisedSettings(ObjectiveSettings):
+    """The upper bound.
+
+    Args:
+        name: supervised.
+    """
+
+    name: str = "supervised"
 
 
 class Supervised(ClassifierMethod):
     """A visual encoder and a classifier over all classes, trained with the masks of the unseen ones too."""
 
+    settings_class = SupervisedSettings
     title: ClassVar[str] = "supervised (sees every mask)"
     sees_every_mask: ClassVar[bool] = True
 
-    def forward(self, inputs: Tensor, labels: Tensor) -> Objective:
+    def forward(self, inputs: Inputs, labels: Tensor) -> Objective:
         """Cross entropy over all classes."""
         features = self.encoded(inputs)
         every = range(len(self.vocabulary))

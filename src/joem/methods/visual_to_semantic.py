@@ -6,24 +6,42 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from joem import losses
-from joem.methods.base import Objective
+from joem.methods.base import Objective, ObjectiveSettings, head_channels
 from joem.methods.projection import ProjectionMethod
-from joem.recipe import MethodSettings, ModelSettings
+from joem.models import Inputs
+from joem.settings import Count, ModelSettings, settings
 from joem.vocabulary import Vocabulary
+
+
+@settings
+class VisualToSemanticSettings(ObjectiveSettings):
+    """L_ce + L_bar on word vectors.
+
+    Args:
+        name: visual_to_semantic.
+        r: down- and upsampling factor of the boundary-aware loss; 1 gives L_center.
+    """
+
+    name: str = "visual_to_semantic"
+    r: Count = 4
 
 
 class VisualToSemantic(ProjectionMethod):
     """Features projected onto fixed word vectors by L_ce + L_bar; the paper saw everything become background."""
 
+    settings_class = VisualToSemanticSettings
+    settings: VisualToSemanticSettings
     title: ClassVar[str] = "V->S"
     rule: ClassVar[str] = "ac"
     needs_maps = True  # as for JoEm
 
-    def __init__(self, model: ModelSettings, settings: MethodSettings, vocabulary: Vocabulary, vectors: Tensor) -> None:
+    def __init__(
+        self, model: ModelSettings, settings: VisualToSemanticSettings, vocabulary: Vocabulary, vectors: Tensor
+    ) -> None:
         super().__init__(model, settings, vocabulary, vectors)
-        self.classifier = nn.Conv2d(model.channels, len(vocabulary), 1)
+        self.classifier = nn.Conv2d(head_channels(model), len(vocabulary), 1)
 
-    def forward(self, inputs: Tensor, labels: Tensor) -> Objective:
+    def forward(self, inputs: Inputs, labels: Tensor) -> Objective:
         """L_ce on the visual features and L_bar between their projection and the word vectors."""
         encoded, settings = self.encoded(inputs), self.settings
         seen = self.vocabulary.seen_indices

@@ -6,38 +6,55 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from joem.methods.base import Objective
-from joem.methods.generative import GenerativeMethod, hidden_and_output, with_noise
-from joem.recipe import GeneratorSettings, MethodSettings, ModelSettings
+from joem.methods.base import Objective, head_channels
+from joem.methods.generative import GenerativeMethod, GenerativeSettings, hidden_and_output, with_noise
+from joem.settings import MethodSettings, ModelSettings, Share, settings
 from joem.vocabulary import VOID, Vocabulary
+
+
+@settings
+class ZS3NetSettings(GenerativeSettings):
+    """ZS3Net.
+
+    Args:
+        name: zs3net.
+        self_training: the share of the most confident void pixels that get a pseudo-label; 0 is off.
+        graph_context: generate from the graph of which classes touch in a picture.
+    """
+
+    name: str = "zs3net"
+    self_training: Share = 0.0
+    graph_context: bool = False
 
 
 class ZS3Net(GenerativeMethod):
     """Options: the graph of touching classes as the generator's context, and self-training on void pixels."""
 
+    settings_class: ClassVar[type[MethodSettings]] = ZS3NetSettings
+    settings: ZS3NetSettings
     title: ClassVar[str] = "ZS3Net"
 
-    def __init__(self, model: ModelSettings, settings: MethodSettings, vocabulary: Vocabulary, vectors: Tensor) -> None:
+    def __init__(self, model: ModelSettings, settings: ZS3NetSettings, vocabulary: Vocabulary, vectors: Tensor) -> None:
         super().__init__(model, settings, vocabulary, vectors)
-        wishes, inputs = settings.generator, vectors.shape[1] + settings.generator.noise
+        sizes = vectors.shape[1] + settings.noise, settings.hidden, head_channels(model)
         self.generator: nn.Module
-        if wishes.graph_context:
-            self.generator = _GraphConvolutions(wishes, inputs, model.channels)
+        if settings.graph_context:
+            self.generator = _GraphConvolutions(*sizes)
         else:
-            self.generator = hidden_and_output(wishes, inputs, model.channels)
-        if wishes.self_training > 0:
+            self.generator = hidden_and_output(*sizes)
+        if settings.self_training > 0:
             self.stages = (*self.stages, "self_train")
             self.new_class_stages = (*self.new_class_stages, "self_train")
         # The graph needs neighbours, self-training the void pixels.
-        self.needs_maps = self.needs_maps or wishes.graph_context or wishes.self_training > 0
+        self.needs_maps = self.needs_maps or settings.graph_context or settings.self_training > 0
 
     def make(self, classes: Sequence[int], count: int, labels: Tensor) -> Tensor:
         """Features (count, len(classes), C) from words and noise."""
-        if self.settings.generator.graph_context:
+        if self.settings.graph_context:
             parts = [self._make_in_context(label, count, labels) for label in classes]
             return torch.stack(parts, dim=1) if parts else labels.new_zeros(count, 0, self.classifier.in_channels)
         words = self.vectors[list(classes)].expand(count, -1, -1)
-        made: Tensor = self.generator(with_noise(words, self.settings.generator.noise))
+        made: Tensor = self.generator(with_noise(words, self.settings.noise))
         return made
 
     def _make_in_context(self, label: int, count: int, labels: Tensor) -> Tensor:
@@ -52,7 +69,7 @@ class ZS3Net(GenerativeMethod):
         place = int(at[0]) if len(at) else int(torch.randint(len(nodes), ()))
         nodes[place] = label
         words = self.vectors[nodes].expand(count, -1, -1)
-        made: Tensor = self.generator(with_noise(words, self.settings.generator.noise), adjacency)
+        made: Tensor = self.generator(with_noise(words, self.settings.noise), adjacency)
         return made[:, place]
 
     def classify(self, features: Tensor, labels: Tensor) -> Objective:
@@ -69,16 +86,16 @@ class ZS3Net(GenerativeMethod):
         candidates = unseen & (labels == VOID)
         if not candidates.any():
             return labels
-        threshold = confidence[candidates].quantile(1 - self.settings.generator.self_training)
+        threshold = confidence[candidates].quantile(1 - self.settings.self_training)
         return torch.where(candidates & (confidence >= threshold), predicted, labels)
 
 
 class _GraphConvolutions(nn.Module):
     """Two graph convolutions around the generator's activation and dropout: x (...,N,in), adjacency (N,N)."""
 
-    def __init__(self, settings: GeneratorSettings, inputs: int, outputs: int) -> None:
+    def __init__(self, inputs: int, hidden: int, outputs: int) -> None:
         super().__init__()
-        layers = hidden_and_output(settings, inputs, outputs)
+        layers = hidden_and_output(inputs, hidden, outputs)
         self.first, self.last = layers[:-1], layers[-1]
 
     def forward(self, nodes: Tensor, adjacency: Tensor) -> Tensor:

@@ -5,13 +5,27 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from joem.methods.base import Objective
-from joem.methods.joem import JoEm
-from joem.methods.zs3net import ZS3Net
+from joem.methods.joem import JoEm, JoEmSettings
+from joem.methods.zs3net import ZS3Net, ZS3NetSettings
+from joem.settings import MethodSettings, settings
+
+
+@settings
+class ZS3NetJoEmSettings(ZS3NetSettings, JoEmSettings):
+    """ZS3Net's settings and JoEm's.
+
+    Args:
+        name: zs3net_joem.
+    """
+
+    name: str = "zs3net_joem"
 
 
 class ZS3NetJoEm(ZS3Net, JoEm):
     """The first stage is JoEm's whole training; the generator and the classifier then work on its features."""
 
+    settings_class: ClassVar[type[MethodSettings]] = ZS3NetJoEmSettings
+    settings: ZS3NetJoEmSettings
     title: ClassVar[str] = "ZS3Net on JoEm's encoder"
     rule: ClassVar[str] = "nn"
 

@@ -1,8 +1,7 @@
-"""Tables, curves, overlays, and one self-contained HTML file that shows a run to a person."""
+"""Tables, curves, pictures, and one self-contained HTML file that shows a run to a person."""
 
 from joem.report import plots
 from joem.report.page import Page
-from joem.report.pictures import contact_sheet, named, overlay
-from joem.report.plots import TITLES
+from joem.report.sheets import contact_sheet, named, picture_row
 
-__all__ = ["TITLES", "Page", "contact_sheet", "named", "overlay", "plots"]
+__all__ = ["Page", "contact_sheet", "named", "picture_row", "plots"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from PIL import Image
 
-from joem.engine.files import write_text
+from joem.io import write_text
 from joem.report.plots import INK
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class Page:
     def plots(self, figures: Iterable["Figure"], caption: str) -> None:
         """Figures side by side, below each other where there is no room; their ink follows the page's."""
         figures, label = list(figures), html.escape(caption)
-        drawn = "".join(_svg(figure, f"{len(self._parts)}-{place}") for place, figure in enumerate(figures))
+        drawn = "".join(_svg(figure, f"{len(self._parts)}-{number}") for number, figure in enumerate(figures))
         inches = figures[0].get_figwidth()
         narrowest, widest = 4.4 * inches, 6.5 * inches  # rem: its text would be hard to read, or larger than the page's
         columns = f"grid-template-columns: repeat(auto-fit, minmax(min({narrowest:.0f}rem, 100%), 1fr))"

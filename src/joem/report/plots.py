@@ -5,11 +5,13 @@ each other; `Figure.savefig` writes any of them.
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from joem.decision import RULES, Decision
 from joem.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -19,18 +21,9 @@ if TYPE_CHECKING:
     from joem.calibration import Curve
     from joem.scores import Scores
 
-TITLES = {
-    "nn": "nearest neighbour (NN)",
-    "cs": "calibrated stacking (CS)",
-    "ac": "Apollonius (AC)",
-    "ratio": "ratio wherever they rank",
-}
-"""Names of the rules for people."""
-
 INK = "#30363c"
 """The colour of everything that is not data; a page may replace it by its own."""
 
-_STYLES = {"cs": ("#d55e00", "--", "s"), "ac": ("#0072b2", "-", "o"), "ratio": ("#009e73", "-.", "^")}
 MOST_NAMES = 70  # more names on an axis cannot be read
 
 
@@ -44,11 +37,12 @@ def trade_off(curves: "Mapping[str, Curve]", chosen: Mapping[str, float]) -> "Fi
     figure, axes = new_axes("mIoU of seen classes", "mIoU of unseen classes")
     for rule, curve in curves.items():
         seen, unseen = ([getattr(found, key) for found in curve.scores] for key in ("miou_seen", "miou_unseen"))
-        _line(axes, curve, seen, unseen, chosen, f"{TITLES[rule]}, area {curve.area:.1f}")
+        _line(axes, curve, seen, unseen, chosen, f"{RULES[rule].title}, area {curve.area:.1f}")
     nearest = next(iter(curves.values())).scores[0]
     axes.axvline(nearest.miou_seen, color=INK, linestyle=(0, (4, 3)), linewidth=1)
-    axes.plot(nearest.miou_seen, nearest.miou_unseen, "*", color=INK, markersize=12, label=TITLES["nn"])
-    axes.legend(frameon=False, fontsize="small", labelcolor=INK)
+    uncorrected = RULES[Decision().rule].title
+    axes.plot(nearest.miou_seen, nearest.miou_unseen, "*", color=INK, markersize=12, label=uncorrected)
+    _legend(axes)
     return figure
 
 
@@ -58,25 +52,26 @@ def errors(curves: "Mapping[str, Curve]", chosen: Mapping[str, float]) -> "Figur
 
     figure, axes = new_axes("TP$_U$: pixels of unseen classes that are right", "FN$_{S→U}$: seen taken for unseen")
     for rule, curve in curves.items():
-        _line(axes, curve, curve.true_unseen, curve.seen_as_unseen, chosen, TITLES[rule])
+        _line(axes, curve, curve.true_unseen, curve.seen_as_unseen, chosen, RULES[rule].title)
     axes.set_yscale("log")  # the largest values are a hundred times those that any choice takes
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(EngFormatter(sep=""))
     axes.locator_params(axis="x", nbins=6)
-    axes.legend(frameon=False, fontsize="small", labelcolor=INK)
+    _legend(axes)
     return figure
 
 
 def by_value(curve: "Curve", chosen: float | None = None) -> "Figure":
-    """The three scores over gamma or sigma, as in the supplement's figure 3; a dotted line marks the chosen value."""
-    figure, axes = new_axes({"gamma": "γ", "sigma": "σ"}[curve.parameter] + f" of {TITLES[curve.rule]}", "percent")
+    """The three scores over a rule's parameter, as in the supplement's figure 3; a dotted line marks the chosen one."""
+    rule = RULES[curve.rule]
+    figure, axes = new_axes(f"{rule.parameter.symbol if rule.parameter else ''} of {rule.title}", "percent")
     _score_lines(axes, curve.values, curve.scores)
     if chosen is not None:
         axes.axvline(chosen, color=INK, linestyle=":", linewidth=1.5, label="chosen")
     if len(curve.values) > 1:
-        axes.set_xlim(curve.values[0], _end_of_change(curve))  # the correction grows to the right, for sigma too
+        axes.set_xlim(curve.values[0], _end_of_change(curve))  # the correction grows to the right, even of what falls
     axes.set_ylim(0, None)
-    axes.legend(frameon=False, fontsize="small", labelcolor=INK)
+    _legend(axes)
     return figure
 
 
@@ -95,7 +90,7 @@ def by_setting(found: "Mapping[float, Scores]", symbol: str, own: float) -> "Fig
     axes.set_xticks(list(found), [f"{value:g}" for value in found])
     axes.minorticks_off()
     axes.set_ylim(0, None)
-    axes.legend(frameon=False, fontsize="small", labelcolor=INK)
+    _legend(axes)
     return figure
 
 
@@ -123,13 +118,13 @@ def losses(columns: Mapping[str, Sequence[float]]) -> "Figure":
     figure, axes = new_axes("step", "loss")
     colours = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00")
     terms = [name for name in columns if name != "step"]
-    for place, name in enumerate(terms):
-        axes.plot(columns["step"], columns[name], color=colours[place % len(colours)], label=name, linewidth=1.3)
+    for name, colour in zip(terms, cycle(colours), strict=False):
+        axes.plot(columns["step"], columns[name], color=colour, label=name, linewidth=1.3)
     axes.set_yscale("log")
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 3)))
     axes.yaxis.set_major_formatter("{x:g}")
     axes.minorticks_off()
-    axes.legend(frameon=False, fontsize="small", labelcolor=INK)
+    _legend(axes)
     return figure
 
 
@@ -174,17 +169,21 @@ def save(figure: "Figure", path: Path) -> Path:
 def _line(
     axes: "Axes", curve: "Curve", x: Sequence[float], y: Sequence[float], chosen: Mapping[str, float], label: str
 ) -> None:
-    colour, line, marker = _STYLES[curve.rule]
-    axes.plot(x, y, line, color=colour, label=label)
+    rule = RULES[curve.rule]
+    axes.plot(x, y, rule.line, color=rule.colour, label=label)
     if curve.rule in chosen:
-        place = curve.nearest(chosen[curve.rule])
-        axes.plot(x[place], y[place], marker, color=colour, markersize=8)
+        index = curve.nearest(chosen[curve.rule])
+        axes.plot(x[index], y[index], rule.marker, color=rule.colour, markersize=8)
+
+
+def _legend(axes: "Axes") -> None:
+    axes.legend(frameon=False, fontsize="small", labelcolor=INK)
 
 
 def _end_of_change(curve: "Curve") -> float:
     """The value from which on more correction changes hIoU by less than half a point."""
     hious = [found.hiou for found in curve.scores]
-    last = max((place for place, hiou in enumerate(hious) if abs(hiou - hious[-1]) > 0.5), default=len(hious) - 1)
+    last = max((index for index, hiou in enumerate(hious) if abs(hiou - hious[-1]) > 0.5), default=len(hious) - 1)
     return curve.values[min(last + 1, len(hious) - 1)]
 
 

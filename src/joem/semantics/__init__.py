@@ -1,5 +1,8 @@
-"""Names to vectors: files of word vectors, sentence encoders, concatenation, frozen normalisation."""
+"""Class names to vectors: word vectors, sentence encoders, several side by side, frozen normalisation, controls."""
 
+from joem.semantics import imagenet
+from joem.semantics.class_names import alternatives
+from joem.semantics.sources import SOURCES
 from joem.semantics.space import Semantics, load, random, shuffled, table
 
-__all__ = ["Semantics", "load", "random", "shuffled", "table"]
+__all__ = ["SOURCES", "Semantics", "alternatives", "imagenet", "load", "random", "shuffled", "table"]

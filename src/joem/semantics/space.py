@@ -3,16 +3,45 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from joem.errors import BadUsage, JoemError, choose
-from joem.semantics.installed import PhraseEncoder
-from joem.semantics.parts import Normalise, Part, from_seed, from_table, from_text, restore, split
-from joem.semantics.words import OutOfVocabulary
+from joem.semantics.controls import RandomVectors, exchanged
+from joem.semantics.interface import OutOfVocabulary, Source, Vector
+from joem.semantics.sentence_encoders import PhraseEncoder
+from joem.semantics.sources import open_source, parse, restore, split
+from joem.semantics.vector_table import open_table
+
+Normalise = Literal["max", "l2", "none"]
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """One source of a space with its frozen normalisation.
+
+    Args:
+        kind: the kind of source.
+        source: what gives the vectors.
+        scale: what rows are divided by.
+        centre: what is subtracted from rows first, (D,).
+    """
+
+    kind: str
+    source: Source
+    scale: float | None = None
+    centre: NDArray[np.float64] | None = None
+
+    def normalised(self, rows: Vector, normalise: Normalise) -> NDArray[np.float64]:
+        """Centre and scale rows of the source, (K, D)."""
+        centred = rows.astype(np.float64) - (0.0 if self.centre is None else self.centre)
+        if normalise == "l2":
+            norms = np.linalg.norm(centred, axis=1, keepdims=True)
+            return centred / np.where(norms > 0, norms, 1.0)
+        return centred if self.scale is None else centred / self.scale
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,11 +87,11 @@ class Semantics:
         ):
             raise JoemError("The scale comes from the training names: call fit(seen_names) before vectors(names).")
         wanted = self._renamed(names)
-        placed = [part.place(part.source.rows(wanted), self.normalise) for part in self.parts]
-        return torch.from_numpy(np.concatenate(placed, axis=1).astype(np.float32))
+        columns = [part.normalised(part.source.rows(wanted), self.normalise) for part in self.parts]
+        return torch.from_numpy(np.concatenate(columns, axis=1).astype(np.float32))
 
     def with_prompt(self, prompt: str) -> "Semantics":
-        """The same space, read from another sentence; its centre and scale stay those of the training."""
+        """The same space with names put into another sentence; its centre and scale stay those of the training."""
         if not any(isinstance(part.source, PhraseEncoder) for part in self.parts):
             raise _no_sentences(prompt, self.spec)
         parts = (
@@ -83,7 +112,7 @@ class Semantics:
             "parts": [
                 {
                     "kind": part.kind,
-                    **part.origin(),
+                    **part.source.origin(),
                     "dimension": part.source.dimension,
                     "scale": part.scale,
                     "centre": None if part.centre is None else part.centre.tolist(),
@@ -100,31 +129,25 @@ class Semantics:
             data: what `provenance` gave.
             search: files, or folders of files, where word-vector files may be now.
         """
-        places = [Path(place) for place in search]
+        paths = [Path(path) for path in search]
         parts = tuple(
-            replace(
-                restore(text, saved, data, places),
-                scale=saved["scale"],
-                centre=None if saved["centre"] is None else np.array(saved["centre"]),
+            Part(
+                saved["kind"],
+                restore(text, saved, data, paths),
+                saved["scale"],
+                None if saved["centre"] is None else np.array(saved["centre"]),
             )
             for text, saved in zip(split(data["spec"]), data["parts"], strict=True)
         )
-        return cls(
-            data["spec"],
-            parts,
-            data["normalise"],
-            data["prompt"],
-            data["oov"],
-            data["centre"],
-            data["renaming"],
-        )
+        options = {name: data[name] for name in ("normalise", "prompt", "oov", "centre", "renaming")}
+        return cls(data["spec"], parts, **options)
 
     def _fit_part(self, part: Part, names: list[str]) -> Part:
         rows = part.source.rows(names)
         centred = replace(part, centre=rows.mean(axis=0, dtype=np.float64) if self.centre else None, scale=None)
         if self.normalise != "max":
             return centred
-        scale = float(np.linalg.norm(centred.place(rows, "none"), axis=1).max())
+        scale = float(np.linalg.norm(centred.normalised(rows, "none"), axis=1).max())
         if scale == 0:
             raise BadUsage(f"The vectors of {', '.join(names)} in {part.kind} are all zero: nothing to scale by.")
         return replace(centred, scale=scale)
@@ -146,7 +169,7 @@ def load(
 
     Args:
         spec: "glove", "use" or "minilm" (installed packages), "word2vec:FILE", "fasttext:FILE" or
-            "glove:FILE" (text or binary, told by the file itself), or several joined with "+", side by side.
+            "glove:FILE" (text or binary, whichever the file is), or several joined with "+", side by side.
         normalise: "max" divides by the largest norm among the names given to `fit`, as JoEm's authors do;
             "l2" makes each vector of unit length; "none" leaves them.
         prompt: the sentence that sentence encoders read, with {} in place of the name.
@@ -159,7 +182,8 @@ def load(
     """
     choose("normalisation", normalise, get_args(Normalise))
     choose("out-of-vocabulary rule", oov, get_args(OutOfVocabulary))
-    parts = tuple(from_text(text, prompt, oov) for text in split(spec))
+    requests = [parse(text, prompt, oov) for text in split(spec)]
+    parts = tuple(Part(request.kind, open_source(request)) for request in requests)
     if prompt != "{}" and not any(isinstance(part.source, PhraseEncoder) for part in parts):
         raise _no_sentences(prompt, spec)
     return Semantics(spec, parts, normalise, prompt, oov, centre)
@@ -171,7 +195,7 @@ def table(vectors: Mapping[str, ArrayLike]) -> Semantics:
     >>> table({"cow": [1.0, 0.0], "horse": [0.0, 1.0]}).vectors(["horse"])
     tensor([[0., 1.]])
     """
-    return Semantics("table", (from_table(vectors),))
+    return Semantics("table", (Part("table", open_table(vectors)),))
 
 
 def random(dimension: int, seed: int = 0) -> Semantics:
@@ -181,7 +205,7 @@ def random(dimension: int, seed: int = 0) -> Semantics:
     >>> bool((space.vectors(["cow"]) == space.vectors(["horse", "cow"])[1]).all())
     True
     """
-    return Semantics("random", (from_seed(dimension, seed),))
+    return Semantics("random", (Part("random", RandomVectors(dimension, seed)),))
 
 
 def shuffled(semantics: Semantics, names: Iterable[str], seed: int = 0) -> Semantics:
@@ -194,13 +218,7 @@ def shuffled(semantics: Semantics, names: Iterable[str], seed: int = 0) -> Seman
     >>> shuffled(space, ["cow", "car"]).vectors(["cow"])
     tensor([[0., 1.]])
     """
-    distinct = list(dict.fromkeys(names))
-    if len(distinct) < 2:
-        raise BadUsage(f"Shuffling needs at least two different names, got {len(distinct)}.")
-    # One cycle through the names in random order leaves none in its place.
-    order = [distinct[i] for i in np.random.default_rng(seed).permutation(len(distinct))]
-    cycle = zip(order, order[1:] + order[:1], strict=True)
-    moved = {name: semantics.renaming.get(other, other) for name, other in cycle}
+    moved = {name: semantics.renaming.get(other, other) for name, other in exchanged(names, seed).items()}
     return replace(semantics, renaming={**semantics.renaming, **moved})
 
 

@@ -3,14 +3,14 @@
 import math
 import signal
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import uvicorn
 
 from joem.errors import BadUsage, JoemError
 from joem.segmenter import Segmenter
-from joem.web import samples
+from joem.web import gallery
 from joem.web.app import create_app
 from joem.web.limits import Limits
 
@@ -25,6 +25,7 @@ def serve(
     token: str | None = None,
     sample_folder: Path | None = None,
     allowed_hosts: Sequence[str] = (),
+    announce: Callable[[str], None] | None = None,
 ) -> None:
     """Serve the API and the page; returns after SIGINT or SIGTERM, when requests under way are answered.
 
@@ -36,17 +37,18 @@ def serve(
         token: the bearer token that calls must carry, as in `create_app`.
         sample_folder: pictures for the page to offer; those of the package if None.
         allowed_hosts: names that requests may be sent to besides host, localhost and IP addresses.
+        announce: is given the address once it is listened on; prints it for people if None.
     """
     limits = limits or Limits()
     if sample_folder is None:
-        pictures = samples.for_model(segmenter)
+        pictures = gallery.for_model(segmenter)
     else:
-        pictures = samples.from_folder(sample_folder, limits.pixels)
+        pictures = gallery.from_folder(sample_folder, limits.pixels)
     app = create_app(segmenter, limits, token, pictures, (host, *allowed_hosts))
     with _listen(host, port, limits.seconds) as listener:
         shown = f"[{host}]" if ":" in host else host
-        print(f"joem is at http://{shown}:{listener.getsockname()[1]}  (Ctrl-C stops it)", flush=True)
-        if host not in _LOOPBACK and token is None:
+        (announce or _print)(f"http://{shown}:{listener.getsockname()[1]}")
+        if host not in _LOOPBACK and token is None and announce is None:
             print("Anyone who can reach this address can use it: give --token-file to ask for a token.", flush=True)
         for number in (signal.SIGINT, signal.SIGTERM):
             # uvicorn stops in good order, then raises the signal again; nothing is left to do then.
@@ -59,6 +61,10 @@ def serve(
             server_header=False,
         )
         uvicorn.Server(config).run(sockets=[listener])
+
+
+def _print(address: str) -> None:
+    print(f"joem is at {address}  (Ctrl-C stops it)", flush=True)
 
 
 def read_token(path: Path) -> str:

@@ -3,14 +3,15 @@
 import hashlib
 from collections.abc import Sequence
 
+from joem import decision
 from joem.segmenter import Scene, Segmenter
-from joem.semantics.words import alternatives
+from joem.semantics import alternatives
 from joem.web import wire
 from joem.web.cache import SceneCache
+from joem.web.decoding import read_picture
+from joem.web.failures import Refusal
 from joem.web.limits import Limits
 from joem.web.metrics import Metrics
-from joem.web.pictures import read_picture
-from joem.web.problems import Refusal
 
 
 class Service:
@@ -58,11 +59,12 @@ class Service:
             raise Refusal(422, message)
         return wanted
 
-    def ranking(self, scene: Scene, names: tuple[str, ...]) -> bytes:
-        """The ranking of every pixel, packed."""
-        classes = self.segmenter.classes(names)
-        unseen = [classes.names[place] for place in classes.unseen]
-        return wire.pack(scene.ranking(names), classes.names, unseen, self.segmenter.vocabulary.background)
+    def ranking(self, scene: Scene, names: tuple[str, ...], rule: str | None) -> bytes:
+        """The ranking of every pixel and where it turns under a rule, the model's own if None; packed."""
+        classes, ranking = scene.ranked(names)
+        unseen = [classes.names[index] for index in classes.unseen]
+        chosen = decision.get(rule or self.segmenter.model.recipe.decision.rule)
+        return wire.pack(ranking, chosen, classes.names, unseen, self.segmenter.vocabulary.background)
 
 
 def key_of(body: bytes) -> str:

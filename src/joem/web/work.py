@@ -5,8 +5,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from joem.web.failures import Refusal
 from joem.web.limits import Limits
-from joem.web.problems import Refusal
 
 _T = TypeVar("_T")
 

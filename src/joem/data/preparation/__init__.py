@@ -3,16 +3,16 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from joem.data.preparation import coco_stuff, context, voc
-from joem.data.preparation.parts import Conversion, Piece, Preparation
+from joem.data.preparation import prepare_coco_stuff, prepare_context, prepare_voc
+from joem.data.preparation.conversion import Conversion, Piece, Preparation
 from joem.errors import BadUsage, JoemError, choose
 
 __all__ = ["PREPARED", "Conversion", "Piece", "Preparation", "prepare"]
 
 PREPARED: dict[str, Callable[[Path], Preparation]] = {
-    "voc": voc.prepare,
-    "context": context.prepare,
-    "coco-stuff": coco_stuff.prepare,
+    "voc": prepare_voc.prepare,
+    "context": prepare_context.prepare,
+    "coco-stuff": prepare_coco_stuff.prepare,
 }
 """The datasets that can be prepared."""
 

@@ -1,19 +1,13 @@
+import { announce, element, make, number, percent } from "./elements.js";
 import { palettePng } from "./png.js";
 import { decide, nearestTwo, NONE, unpack } from "./ranking.js";
+import * as rules from "./rules.js";
 import { call, post } from "./service.js";
 import * as stage from "./stage.js";
 
-const MOST_PIXELS = 1 << 20; // larger photos are reduced before they are sent: a ranking has 14 bytes per pixel
+const MOST_PIXELS = 1 << 20; // larger photos are reduced before they are sent: a ranking has 18 bytes per pixel
 const REST = 120; // ms the pointer stays before the service is asked for more about a pixel
 
-const RULE_HELP = {
-  nn: "Nearest: every pixel takes its nearest class.",
-  cs: "Calibrated stacking: new classes count as nearer by gamma.",
-  ac: "Apollonius: where the nearest class is trained and the second is new, the first stays only if its distance is at most sigma times the second’s.",
-  ratio: "Ratio: the test of AC between the nearest trained and the nearest new class, wherever they rank.",
-};
-
-const element = (id) => document.getElementById(id);
 const state = {
   model: null,
   names: [],
@@ -21,26 +15,24 @@ const state = {
   picture: null, // {file, title, scene}
   ranking: null,
   labels: null,
-  rule: "nn",
-  sigma: 1,
-  gamma: 0,
+  rule: null, // as the service describes it
+  values: {}, // of the parameters of rules
 };
 let visited = null; // the pixel under the pointer
 let latest = new AbortController(); // of the newest ranking asked for
+let rankingUnderWay = false;
 
 // ---- asking the service
 
 async function begin() {
   state.model = await (await call("api/model")).json();
   state.names = [...state.model.names];
-  const { rule, sigma, gamma } = state.model.decision;
-  Object.assign(state, { rule, sigma, gamma });
-  document.querySelector(`[name=rule][value=${rule}]`).checked = true;
-  element("sigma").value = sigma;
-  showRule();
+  state.values = { ...state.model.decision.values };
+  rules.showChoices(state.model.rules);
+  setRule(state.model.decision.rule);
   const samples = await (await call("api/samples")).json();
   const files = await Promise.all(samples.map(async (one) => (await call(one.url.slice(1))).blob()));
-  samples.forEach((one, place) => addSample(one, files[place]));
+  samples.forEach((one, index) => addSample(one, files[index]));
   if (samples.length) await attempt(() => openSample(samples[0], files[0]));
   else stage.showBusy(false);
 }
@@ -56,7 +48,7 @@ function openOwn(file, title) {
 }
 
 async function open(file, title, names) {
-  say(`Reading ${title}.`);
+  announce(`Reading ${title}.`);
   stage.showBusy(true);
   const bitmap = await decode(file);
   const reduced = bitmap.width * bitmap.height > limit();
@@ -97,34 +89,51 @@ async function encode(picture) {
 }
 
 // The service keeps a scene as long as it has room: send the picture again when it has let go of it.
-async function ask(what, wish, signal) {
+async function ask(what, request, signal) {
   const { picture } = state;
   if (!picture.scene) await encode(picture);
   try {
-    return await post(`api/scenes/${picture.scene}/${what}`, wish, signal);
+    return await post(`api/scenes/${picture.scene}/${what}`, request, signal);
   } catch (problem) {
     if (problem.status !== 404) throw problem;
     await encode(picture);
-    return post(`api/scenes/${picture.scene}/${what}`, wish, signal);
+    return post(`api/scenes/${picture.scene}/${what}`, request, signal);
   }
 }
 
 async function rank(names) {
   latest.abort();
   const current = (latest = new AbortController());
+  rankingUnderWay = true;
   stage.showBusy(true);
   try {
-    const answer = await ask("ranking", { names }, current.signal);
-    const ranking = unpack(await answer.arrayBuffer());
+    const ranking = await askRanking(names, current.signal);
     if (current.signal.aborted) return;
+    const sameNames = state.ranking && names === state.names;
     Object.assign(state, { names, ranking });
-    showGammaRange();
+    showRule();
     showResult();
-    orderChips();
-    say(summary());
+    if (sameNames) showShares();
+    else orderChips();
+    announce(summary());
   } finally {
-    if (current === latest) stage.showBusy(false);
+    if (current === latest) endRanking();
   }
+}
+
+async function askRanking(names, signal) {
+  for (;;) {
+    const { name } = state.rule;
+    const answer = await ask("ranking", { names, rule: name }, signal);
+    const ranking = unpack(await answer.arrayBuffer());
+    if (name === state.rule.name || signal.aborted) return ranking; // or another rule was chosen meanwhile
+  }
+}
+
+function endRanking() {
+  rankingUnderWay = false;
+  stage.showBusy(false);
+  if (state.ranking && !isRanked()) setRule(state.ranking.rule); // it failed: back to the rule that is shown
 }
 
 // Run something that a person started, and tell them if it fails.
@@ -142,8 +151,8 @@ async function attempt(action) {
 // ---- showing what came back
 
 function showResult() {
-  const { ranking, rule, sigma, gamma, model } = state;
-  state.labels = decide(ranking, rule, { sigma, gamma, squared: model.decision.squared });
+  const { ranking, rule, model } = state;
+  state.labels = decide(ranking, rule.parameter, value());
   stage.showLabels(state.labels, ranking.colours);
   stage.showNames(state.labels, ranking.names, ranking.colours, model.background);
   if (visited) showPixel(visited.x, visited.y, false);
@@ -205,26 +214,18 @@ function badge(unseen) {
   return make("span", { className: unseen ? "badge new" : "badge", textContent: unseen ? "new" : "trained" });
 }
 
-function showRule() {
-  const { rule, sigma, gamma } = state;
-  const usesSigma = rule === "ac" || rule === "ratio";
-  element("rule-help").textContent = RULE_HELP[rule];
-  element("sigma-row").hidden = !usesSigma;
-  element("gamma-row").hidden = rule !== "cs";
-  element("sigma-value").textContent = number(sigma);
-  element("gamma-value").textContent = number(gamma);
+// The value of the chosen rule's parameter, if it has one.
+function value() {
+  return state.values[state.rule.parameter?.name];
 }
 
-// Up to the gamma at which every pixel has become new.
-function showGammaRange() {
-  const { seenDistance, unseenDistance } = state.ranking;
-  let most = state.gamma;
-  for (let i = 0; i < seenDistance.length; i++) {
-    const gap = unseenDistance[i] - seenDistance[i];
-    if (gap > most && gap < Infinity) most = gap;
-  }
-  element("gamma").max = most || 1;
-  element("gamma").value = state.gamma;
+// Whether the ranking is by the chosen rule; it is not while the service is asked for it.
+function isRanked() {
+  return state.ranking?.rule === state.rule.name;
+}
+
+function showRule() {
+  rules.showRule(state.rule, value(), isRanked() ? state.ranking.turning : null);
 }
 
 function showPixel(x, y, aloud) {
@@ -257,8 +258,9 @@ function tellPixel(near, i, aloud) {
     `x ${x}, y ${y}: `, swatch(ranking.colours[label]), " ", make("b", { textContent: ranking.names[label] }),
   );
   element("pixel-classes").replaceChildren(...near.map((one) => nearItem(one)));
-  element("pixel-why").textContent = why(near, label);
-  if (aloud) say(`x ${x}, y ${y}: ${ranking.names[label]}. Nearest ${near.map((one) => ranking.names[one.label]).join(", then ")}. ${why(near, label)}`);
+  const reason = isRanked() ? rules.why(state.rule, value(), ranking.turning[i], ranking.isUnseen[label]) : "";
+  element("pixel-why").textContent = reason;
+  if (aloud) announce(`x ${x}, y ${y}: ${ranking.names[label]}. Nearest ${near.map((one) => ranking.names[one.label]).join(", then ")}. ${reason}`);
 }
 
 function nearItem({ label, distance }) {
@@ -266,21 +268,6 @@ function nearItem({ label, distance }) {
   const at = ` at distance ${number(distance)}`;
   if (label === NONE) return make("li", {}, "…", at);
   return make("li", {}, swatch(colours[label]), ` ${names[label]} `, badge(isUnseen[label]), at);
-}
-
-function why(near, label) {
-  if (near.length < 2) return "There is no second class.";
-  const { rule, sigma, gamma, ranking, model } = state;
-  const power = model.decision.squared ? 2 : 1;
-  const ratio = near[1].distance ? (near[0].distance / near[1].distance) ** power : 1;
-  const told = `Ratio ${number(ratio)}`;
-  const [first, second] = near.map((one) => one.label !== NONE && ranking.isUnseen[one.label]);
-  if (rule === "cs") return `${told}. New classes count as nearer by ${number(gamma)}.`;
-  if (rule === "nn") return `${told}. The nearest class wins.`;
-  if (label === near[1].label) return `${told}, more than sigma ${number(sigma)}: the second is taken.`;
-  if (!first && second) return `${told}, at most sigma ${number(sigma)}: the nearest stays.`;
-  if (label === near[0].label) return `${told}. ${first ? "The nearest is new" : "Both are trained"}: the nearest stays.`;
-  return `${told}. The nearest new class passes the test of sigma ${number(sigma)}.`;
 }
 
 function showProblem({ message, word, near }) {
@@ -340,15 +327,15 @@ async function saveMask() {
 }
 
 async function saveOverlay() {
-  const { names, rule, sigma, gamma } = state;
-  save(await (await ask("overlay", { names, rule, sigma, gamma })).blob(), "overlay.png");
+  const { names, rule, values } = state;
+  save(await (await ask("overlay", { names, rule: rule.name, ...values })).blob(), "overlay.png");
 }
 
 function save(file, name) {
   const link = make("a", { href: URL.createObjectURL(file), download: name });
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
-  say(`Saved ${name}.`);
+  announce(`Saved ${name}.`);
 }
 
 function connect() {
@@ -362,11 +349,9 @@ function connect() {
   element("save-mask").addEventListener("click", () => attempt(saveMask));
   element("save-overlay").addEventListener("click", () => attempt(saveOverlay));
   for (const id of ["compare", "opacity"]) element(id).addEventListener("input", stage.showShare);
-  element("rules").addEventListener("change", ({ target }) => setDecision({ rule: target.value }));
-  for (const id of ["sigma", "gamma"]) {
-    element(id).addEventListener("input", ({ target }) => setDecision({ [id]: Number(target.value) }));
-    element(id).addEventListener("change", () => state.labels && say(summary()));
-  }
+  element("rules").addEventListener("change", ({ target }) => attempt(() => chooseRule(target.value)));
+  element("value").addEventListener("input", ({ target }) => setValue(Number(target.value)));
+  element("value").addEventListener("change", () => state.labels && announce(summary()));
   stage.onVisit(showPixel);
   addEventListener("paste", ({ clipboardData }) => take(clipboardData.files, "pasted picture"));
   addEventListener("dragover", (event) => {
@@ -381,36 +366,27 @@ function connect() {
   });
 }
 
-function setDecision(change) {
-  Object.assign(state, change);
+function setRule(name) {
+  state.rule = state.model.rules.find((rule) => rule.name === name);
   showRule();
-  if (!state.ranking) return;
+}
+
+// The old picture stays until the ranking by the new rule is there; one under way asks for it by itself.
+async function chooseRule(name) {
+  setRule(name);
+  if (state.ranking && !rankingUnderWay) await rank(state.names);
+}
+
+function setValue(value) {
+  state.values[state.rule.parameter.name] = value;
+  rules.showValue(value);
+  if (!isRanked()) return;
   showResult();
   showShares();
 }
 
 function take(files, title) {
   if (files.length) attempt(() => openOwn(files[0], title));
-}
-
-// ---- small tools
-
-function make(tag, properties, ...children) {
-  const made = Object.assign(document.createElement(tag), properties);
-  made.append(...children);
-  return made;
-}
-
-function percent(share) {
-  return share < 0.01 ? "<1 %" : `${Math.round(100 * share)} %`;
-}
-
-function number(value) {
-  return String(Number(value.toPrecision(3)));
-}
-
-function say(text) {
-  element("status").textContent = text;
 }
 
 connect();

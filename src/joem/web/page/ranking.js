@@ -1,5 +1,4 @@
-// A ranking from the service, and the rules that turn it into labels: the same labels, to the last pixel, as the
-// service's own. Distances arrive as float32; Math.fround rounds each product and difference as float32 arithmetic does.
+// A ranking from the service, and labels from it: the same labels, to the last pixel, as the service's own.
 
 export const NONE = 255;
 
@@ -19,38 +18,20 @@ export function unpack(buffer) {
     seenDistance: plane(Float32Array),
     secondSeenDistance: plane(Float32Array),
     unseenDistance: plane(Float32Array),
+    turning: plane(Float32Array),
     seen: plane(Uint8Array),
     unseen: plane(Uint8Array),
     isUnseen: header.names.map((name) => header.unseen.includes(name)),
   };
 }
 
-// For each rule: does the nearest unseen class (at distance u) win over the nearest seen one (s; the second one s2)?
-const RULES = {
-  nn: () => (s, s2, u) => u < s,
-  cs: ({ gamma }) => {
-    const margin = Math.fround(gamma);
-    return (s, s2, u) => Math.fround(u - margin) < s;
-  },
-  ac: (settings) => {
-    const limit = ratioLimit(settings);
-    return (s, s2, u) => u < s2 && s > Math.fround(limit * u);
-  },
-  ratio: (settings) => {
-    const limit = ratioLimit(settings);
-    return (s, s2, u) => s > Math.fround(limit * u);
-  },
-};
-
-function ratioLimit({ sigma, squared }) {
-  return Math.fround(squared ? Math.sqrt(sigma) : sigma);
-}
-
-export function decide(ranking, rule, settings) {
-  const unseenWins = RULES[rule](settings);
-  const { seen, unseen, seenDistance: s, secondSeenDistance: s2, unseenDistance: u } = ranking;
+// The nearest unseen class wins where the parameter is beyond the pixel's turning point, compared in float32 as the
+// service does; a rule without a parameter is one that rises, at 0.
+export function decide({ turning, seen, unseen }, parameter, value) {
+  const limit = Math.fround(parameter ? value : 0);
+  const unseenWins = parameter?.rises ?? true ? (point) => point < limit : (point) => point > limit;
   const labels = new Uint8Array(seen.length);
-  for (let i = 0; i < labels.length; i++) labels[i] = unseenWins(s[i], s2[i], u[i]) ? unseen[i] : seen[i];
+  for (let i = 0; i < labels.length; i++) labels[i] = unseenWins(turning[i]) ? unseen[i] : seen[i];
   return labels;
 }
 

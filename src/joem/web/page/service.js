@@ -20,8 +20,8 @@ export async function call(path, options = {}) {
   }
 }
 
-export function post(path, wish, signal) {
-  return call(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(wish), signal });
+export function post(path, request, signal) {
+  return call(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(request), signal });
 }
 
 async function send(path, options) {

@@ -1,8 +1,8 @@
 // The picture, the tint and the names over it, the divider between before and after, and the pixel that is looked at.
 
+import { element } from "./elements.js";
 import { deepest } from "./places.js";
 
-const element = (id) => document.getElementById(id);
 const stage = element("stage");
 const photo = element("photo").getContext("2d");
 const tint = element("tint").getContext("2d");

@@ -1,0 +1,227 @@
+"""Lambda, the rule and its parameter chosen by training with some seen classes held out; unseen ones stay out of it."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from joem import decision, engine, jobs, methods, parallel
+from joem.calibration.folds import fold_problems, fold_recipe, try_fold
+from joem.calibration.sweep import parameter_of
+from joem.decision import Decision, Rule
+from joem.engine import Problem
+from joem.errors import BadUsage
+from joem.io import write_json, write_text
+from joem.jobs import Job
+from joem.recipe import Recipe
+
+LAMBDAS = (1e-3, 1e-2, 1e-1, 1.0, 10.0)
+"""The paper's grid of lambda, the weight of the semantic consistency loss."""
+
+_TOLERANCE = 1.0  # points of hIoU
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What held-out seen classes chose, and what was seen of them.
+
+    Attributes:
+        decision: the chosen rule, with the values of all parameters.
+        sc_weight: the chosen lambda; None where the method has none.
+        table: for every lambda, what its folds say: the values, the best rule and the mean hIoU that it reaches.
+        folds: every training: its lambda, the held-out classes and the curves on them.
+    """
+
+    decision: Decision
+    sc_weight: float | None
+    table: list[dict[str, Any]]
+    folds: list[dict[str, Any]]
+
+    @property
+    def reason(self) -> str:
+        """Why these values, in words."""
+        best = next(row for row in self.table if row.get("lambda") == self.sc_weight)
+        # Where one was tried, lambda was not chosen; most methods have none.
+        of_lambda = f"lambda {self.sc_weight:g} has the highest. " if len(self.table) > 1 else ""
+        names = " and ".join(self.decision.values)
+        return (
+            f"The hIoU with {self.decision.rule} on held-out seen classes is {best['hiou']:.1f}, the mean over "
+            f"{best['folds']} folds. {of_lambda}{names} are the least correction within {_TOLERANCE:g} point of the "
+            "best of their rules. No mask of an unseen class and no evaluation picture took part."
+        )
+
+    def recipe(self, base: Recipe) -> Recipe:
+        """A recipe with what was chosen."""
+        chosen = base if self.sc_weight is None else base.changed(method={"sc_weight": self.sc_weight})
+        return replace(chosen, decision=self.decision)
+
+    def to_dict(self) -> dict[str, Any]:
+        """A form that JSON can hold."""
+        return {
+            **({} if self.sc_weight is None else {"lambda": self.sc_weight}),
+            **self.decision.to_dict(),
+            "reason": self.reason,
+            "table": self.table,
+            "folds": self.folds,
+        }
+
+
+def tune(
+    recipe: Recipe,
+    problem: Problem,
+    out: Path,
+    lambdas: Sequence[float] | None = None,
+    folds: int | None = None,
+    used: int | None = None,
+) -> Choice:
+    """`choose`, of the paper's grid of lambda if none is given; writes recipe.yaml and tuned.json into `out`."""
+    if lambdas is None and methods.get(recipe.method.name).has_lambda:
+        lambdas = LAMBDAS
+    found = choose(recipe, problem, out, lambdas, folds, used)
+
+    def write() -> None:
+        heading = "# Chosen by joem tune on held-out seen classes; tuned.json beside this file says why.\n"
+        write_text(out / "recipe.yaml", heading + yaml.safe_dump(found.recipe(recipe).to_dict(), sort_keys=False))
+        write_json(out / "tuned.json", found.to_dict())
+
+    parallel.from_first(write)
+    return found
+
+
+def choose(
+    recipe: Recipe,
+    problem: Problem,
+    out: Path | None,
+    lambdas: Sequence[float] | None = None,
+    folds: int | None = None,
+    used: int | None = None,
+) -> Choice:
+    """Choose lambda, the rule and the value of every parameter on seen classes held out as if unseen.
+
+    Neither the unseen classes nor the evaluation pictures are touched: every fold is cut from the training pictures
+    that show seen classes only. Of the values whose hIoU, averaged over the folds, is within a point of the best, the
+    one with the least correction is chosen.
+
+    Every pair of a lambda and a fold is a job of `joem.jobs` in a folder of its own: the same call goes on where it
+    stopped, and any number of processes or machines that make the same call share the work.
+
+    Args:
+        recipe: what to train in every fold.
+        problem: the whole problem.
+        out: folder of the jobs; None keeps nothing.
+        lambdas: the values of lambda to try, the recipe's own if None.
+        folds: into how many parts the seen classes are cut, see `fold_problems`.
+        used: how many of the folds to train, all if None.
+    """
+    engine.launched(recipe.train)  # processes that train together also choose together
+    found = jobs.run_all(fold_jobs(recipe, problem, out, lambdas, folds, used), "folds")
+    return conclude(recipe, list(found.values()))
+
+
+def fold_jobs(
+    recipe: Recipe,
+    problem: Problem,
+    out: Path | None,
+    lambdas: Sequence[float] | None = None,
+    folds: int | None = None,
+    used: int | None = None,
+) -> dict[tuple[float | None, int], Job]:
+    """The jobs of `choose`: (lambda, number of the fold) -> job."""
+    has_lambda = methods.get(recipe.method.name).has_lambda
+    if lambdas and not has_lambda:
+        raise BadUsage(f"{recipe.method.name} has no lambda to choose: leave --lambdas out.")
+    tried = [recipe.changed(method={"sc_weight": value}) for value in lambdas or ()] or [recipe]
+    parts = enumerate(fold_problems(problem, folds, recipe.train.seed, used))
+    return {
+        (_lambda(each), number): _fold_job(each, problem, fold, out, number)
+        for each, (number, fold) in itertools.product(tried, parts)
+    }
+
+
+def _lambda(recipe: Recipe) -> float | None:
+    value: float | None = getattr(recipe.method, "sc_weight", None)
+    return value if methods.get(recipe.method.name).has_lambda else None
+
+
+def _fold_job(recipe: Recipe, problem: Problem, fold: Problem, out: Path | None, number: int) -> Job:
+    held_out, value = list(fold.vocabulary.unseen), _lambda(recipe)
+    folder = None
+    if out is not None:
+        folder = (out if value is None else out / f"lambda-{value:g}") / f"fold-{number}"
+
+    def work() -> dict[str, Any]:
+        curves = try_fold(fold_recipe(recipe, problem, fold), fold, folder)
+        described = {"held_out": held_out, "curves": {rule: each.to_dict() for rule, each in curves.items()}}
+        return described if value is None else {"lambda": value, **described}
+
+    return Job(
+        folder and folder / "curves.json",
+        {"recipe": recipe.to_dict(), "held_out": held_out},
+        work,
+        leftovers=(folder / "checkpoints", folder / "model") if folder else (),
+    )
+
+
+def candidates(own: str | None = None) -> tuple[Rule, ...]:
+    """The rules to choose from, and a recipe's own: first those without a parameter, which win where all are equal."""
+    taking_part = [rule for rule in decision.RULES.values() if rule.candidate or rule.name == own]
+    return tuple(sorted(taking_part, key=lambda rule: rule.parameter is not None))
+
+
+def conclude(recipe: Recipe, folds: list[dict[str, Any]]) -> Choice:
+    """What the results of all `fold_jobs` say."""
+    found: dict[float | None, tuple[Decision, float, int]] = {}
+    for value in dict.fromkeys(fold.get("lambda") for fold in folds):
+        curves = [fold["curves"] for fold in folds if fold.get("lambda") == value]
+        found[value] = (*_decided(curves, recipe.decision.rule), len(curves))
+    table = [
+        {**({} if value is None else {"lambda": value}), **chosen.to_dict(), "hiou": hiou, "folds": count}
+        for value, (chosen, hiou, count) in found.items()
+    ]
+    best = max(found, key=lambda value: found[value][1])
+    return Choice(found[best][0], best, table, folds)
+
+
+def _decided(folds: Sequence[Mapping[str, Mapping[str, Any]]], own: str) -> tuple[Decision, float]:
+    """The decision that the curves of every fold, by rule, speak for, and the mean hIoU that it reaches.
+
+    The rule is the one with the highest mean hIoU at the value chosen for it; where no value corrects anything, it is
+    nearest neighbour. A parameter that several rules share has the value of the chosen rule or, if that has no such
+    parameter, of the recipe's own, or of the first candidate.
+    """
+    chosen = {rule: _least_correction([curves[rule] for curves in folds]) for rule in folds[0]}
+    neutral = float(np.mean([next(iter(curves.values()))["points"][0]["hiou"] for curves in folds]))
+    hious = {rule.name: chosen[rule.name][1] if rule.parameter else neutral for rule in candidates(own)}
+    corrects = {rule: value != parameter_of(rule).neutral for rule, (value, _) in chosen.items()}
+    best = max((rule for rule in hious if corrects.get(rule, True)), key=lambda rule: hious[rule])
+    order = [rule for rule in dict.fromkeys([best, own, *hious, *chosen]) if rule in chosen]
+    values = {parameter_of(rule).name: chosen[rule][0] for rule in reversed(order)}
+    return Decision(best, values), hious[best]
+
+
+def _least_correction(curves: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
+    """The value nearest to no correction whose hIoU, averaged over the folds, is within a point of the best.
+
+    Folds have fewer seen classes than the whole training and so more bias; differences below a point are noise.
+
+    Args:
+        curves: of one rule, one per fold, as `Curve.to_dict` gives them. Where their grids differ, as those of gamma
+            do, they are read between their points.
+
+    Returns:
+        the value and the mean hIoU there.
+    """
+    parameter = parameter_of(curves[0]["rule"])
+    sign = 1 if parameter.rises else -1  # np.interp wants rising values
+    lines = [
+        np.array([(sign * point[parameter.name], point["hiou"]) for point in curve["points"]], dtype=float)
+        for curve in curves
+    ]
+    grid = lines[0][:, 0]
+    means = np.mean([np.interp(grid, line[:, 0], line[:, 1]) for line in lines], axis=0)
+    index = int(np.argmax(means >= means.max() - _TOLERANCE))
+    return float(sign * grid[index]), float(means[index])

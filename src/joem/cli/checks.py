@@ -1,0 +1,80 @@
+"""What can be refused before torch is imported: values that no rule takes, and files that are not there."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from joem import decision, model_folder, recipe
+from joem.errors import BadUsage, JoemError
+from joem.io import read_json
+
+
+def values_of_rule(rule: str | None, values: Mapping[str, float | None]) -> None:
+    """Refuse values that are out of range, and those that the rule, where one is given, does not look at."""
+    for name, value in values.items():
+        if value is not None:
+            decision.parameters()[name].check(value)
+    if rule is not None:
+        decision.check_values(rule, values)
+
+
+def data_root(kind: str, root: str | None) -> None:
+    """Refuse a dataset whose folder is not given or not there."""
+    if kind == "scenes":  # generated
+        return
+    if root is None:
+        raise BadUsage(
+            f"Dataset {kind!r} is read from files: say where with --root DIR, or --data.root DIR with a recipe."
+        )
+    if not Path(root).is_dir():
+        raise BadUsage(f"There is no folder {root}: say where the files of {kind!r} are.")
+
+
+def model(path: str | Path | None, vectors: Path | None = None) -> None:
+    """Refuse a model, or a word-vector file for it, that is not there."""
+    found = path if path is not None else model_folder.DEFAULT_MODEL
+    if Path(found).suffix != ".onnx":
+        model_folder.find_model(found)
+    elif not Path(found).is_file():
+        raise JoemError(f"There is no model {found}: joem export writes one.")
+    if vectors is not None and not vectors.exists():
+        raise BadUsage(f"There is no word-vector file {vectors}: give --vectors the file, or a folder that holds it.")
+
+
+def model_with_data(path: Path, root: str | None) -> None:
+    """Refuse a model that is not there, or whose data are not."""
+    file = model_folder.find_model(path) / model_folder.DESCRIPTION
+    described = read_json(file)
+    if isinstance(described, dict) and isinstance(described.get("recipe"), dict):
+        settings = described["recipe"].get("data", {})
+        data_root(settings.get("kind", "scenes"), root or settings.get("root"))
+
+
+def recipe_files(name: str, changes: Mapping[str, Any]) -> None:
+    """Refuse a recipe that is not there, or whose data, backbone weights or word vectors are not."""
+    sections = recipe.values(name, changes)
+    data, semantics, encoder = (_mapping(sections.get(key)) for key in ("data", "semantics", "model"))
+    data_root(str(data.get("kind", "scenes")), data.get("root"))
+    weights = str(encoder.get("weights", "none"))
+    if weights not in {"none", "imagenet", "wheel"} and not Path(weights).is_file():
+        raise BadUsage(
+            f"There is no weights file {weights!r}: give none, imagenet, wheel, or a .safetensors or .pth file."
+        )
+    vector_files(str(semantics.get("vectors", "")))
+
+
+def vector_files(spec: str) -> None:
+    """Refuse a source of word vectors, such as glove+word2vec:FILE, that names a file which is not there."""
+    whole = Path(spec.partition(":")[2]).expanduser()  # its name may hold a + too
+    for text in re.split(r"\+(?=\w+(?:[:+]|$))", spec):
+        file = Path(text.partition(":")[2]).expanduser()
+        if ":" in text and not file.is_file() and not whole.is_file():
+            raise BadUsage(
+                f"There is no file of word vectors at {file}: give the path of a .vec, .txt or .bin file, with a "
+                "recipe as --semantics.vectors word2vec:FILE."
+            )
+
+
+def _mapping(section: Any) -> Mapping[str, Any]:
+    return section if isinstance(section, Mapping) else {}

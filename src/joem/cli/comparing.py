@@ -1,0 +1,116 @@
+"""Commands that set results beside published ones: compare, reproduce."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from joem.cli import checks
+from joem.cli.output import Incomplete
+from joem.cli.parser import Changes, CommandLine, Names, Told
+from joem.errors import choose
+
+
+def compare(
+    *,
+    recipe: str = "scenes",
+    methods: Names | None = None,
+    table: str = "methods",
+    seeds: int = 3,
+    folds: int = 1,
+    out: Path = Path("compare"),
+    changes: Changes,
+    command: CommandLine,
+) -> Told:
+    """Train and score every system of the field side by side, beside the published numbers.
+
+    All have the same pictures, words and encoder; the split is --data.protocol. Runs that are done are not repeated:
+    the same command goes on after an interruption.
+
+    Example:
+        joem compare --recipe scenes --methods joem,spnet,zs3net --seeds 3 --out compare
+
+    Args:
+        recipe: what all share, a YAML file or the name of one in the box: joem data --recipes lists them.
+        methods: names separated by commas, of methods or of a table's rows, as their folders are called; all if not
+            given.
+        table: methods, ablation, embedding-space, names, or generators, where --seeds and --folds do not count.
+        seeds: runs per row.
+        folds: folds of held-out seen classes to choose the parameters of the rules on; 0 takes the recipe's own.
+        out: folder of the runs and the tables.
+        changes: settings of the recipe to replace.
+        command: what was called.
+    """
+    checks.recipe_files(recipe, changes)
+    from joem import recipe as recipes
+    from joem import studies
+
+    names = None if methods in (None, ["all"]) else methods
+    choose("table", table, (*studies.TABLES, "generators"))
+    shared = recipes.load(recipe, changes)
+    own = {}
+    for row, name in studies.own_recipes(recipe).items():
+        # A setting of the shared recipe's method says nothing to another one.
+        is_other = recipes.load(name).method.name != shared.method.name
+        fitting = {section: values for section, values in changes.items() if not (is_other and section == "method")}
+        own[row] = replace(recipes.load(name, fitting), data=shared.data)
+    if table == "generators":
+        qualities = studies.generators(shared, out, names, own=own)
+        yield studies.markdown(*studies.quality_table(qualities))
+        return {name: [vars(row) for row in rows] for name, rows in qualities.items()}
+    found = studies.compare(shared, out, table, names, seeds, folds, own=own)
+    files = studies.write(found, out, command)
+    yield studies.markdown(*studies.score_table(found))
+    yield f"\n{studies.scale(found)}\n\nWith every rule and class: {', '.join(map(str, files))}"
+    told = "\n  ".join(found.failures)
+    again = f"{len(found.failures)} could not be run; the same command runs only these again:\n  {told}"
+    return Incomplete(found.to_dict(), again if found.failures else None)
+
+
+def reproduce(
+    name: str | None = None,
+    *,
+    scale: str = "paper",
+    root: str | None = None,
+    vectors: str | None = None,
+    folds: int = 3,
+    out: Path | None = None,
+) -> Told:
+    """A table or figure of the paper, with the published values beside ours.
+
+    Trains what it needs and writes a table, and figures where the paper has them. Without a name, lists the jobs. Runs
+    that are done are kept.
+
+    Example:
+        joem reproduce fig5 --scale lite --root VOCdevkit
+
+    Args:
+        name: which table or figure.
+        scale: paper (its networks and data) or lite (VOC on a CPU).
+        root: where the data are, if not where the recipes say.
+        vectors: source of word vectors, if not the recipes' own.
+        folds: folds of held-out seen classes that tables choose the parameters of the rules on; lambda is the recipes'
+            own.
+        out: folder of the job; runs/reproduce/NAME if not given.
+    """
+    if root is not None:
+        checks.data_root("voc", root)
+    checks.vector_files(vectors or "")
+    from joem import studies
+
+    if name is None:
+        for each, job in studies.JOBS.items():
+            yield f"  {each:12} {job.about} ({' or '.join(job.recipes)})"
+        return {each: {"about": job.about, "scales": list(job.recipes)} for each, job in studies.JOBS.items()}
+    folder = out or Path("runs") / "reproduce" / name
+    rows = studies.reproduce(name, folder, scale, root, vectors, folds)
+    yield f"{'':56}{'seen / unseen / hIoU':>24}{'published':>24}  on"
+    for row in rows:
+        ours, theirs = _three(row), _three(row["published"])
+        yield f"{row['what']:56}{ours:>24}{theirs:>24}  {row['published_on'] or ''}"
+    yield f"\nTable and figures: {folder}"
+    return rows
+
+
+def _three(scores: Any) -> str:
+    values = [scores[key] for key in ("seen", "unseen", "hiou")] if scores else []
+    return " / ".join("-" if value is None else f"{value:.1f}" for value in values)

@@ -1,0 +1,102 @@
+"""Commands that train: quickstart, train, tune."""
+
+from pathlib import Path
+
+from joem.cli import checks
+from joem.cli.output import table
+from joem.cli.parser import Changes, Numbers, Told
+
+
+def quickstart(*, out: Path = Path("quickstart"), recipe: str = "scenes", seed: int = 0) -> Told:
+    """The whole job on generated pictures, in minutes, with a report to look at.
+
+    Trains, chooses the decision on held-out seen classes, evaluates, compares with shuffled words, adds a word.
+
+    Example:
+        joem quickstart
+
+    Args:
+        out: folder for the model and the report.
+        recipe: the recipe to run, with data.kind scenes.
+        seed: seed of the pictures and the training.
+    """
+    changes = {"train": {"seed": seed}, "data": {"seed": seed}}
+    checks.recipe_files(recipe, changes)
+    from joem import recipe as recipes
+    from joem.studies import quickstart as study
+
+    numbers = study.run(recipes.load(recipe, changes), out).to_dict()
+    rows = [(rule.upper(), row) for rule, row in numbers["results"].items()]
+    rows += [(f"{rule.upper()}, shuffled words", row) for rule, row in numbers["shuffled_control"].items()]
+    yield from table("rule", ("miou_seen", "miou_unseen", "hiou"), rows)
+    new = numbers["new_class"]
+    yield f"\nA word never heard in training, {new['name']!r}: IoU {new['iou']:.1f}, added without training."
+    yield f"Report: {out / 'report.html'}   model: {out / 'model'}   ({numbers['seconds']:.0f} s)"
+    return numbers
+
+
+def train(recipe: str, *, out: Path | None = None, resume: bool = False, changes: Changes) -> Told:
+    """Train a recipe on the classes you have masks for.
+
+    Every setting of the recipe can be given as --SECTION.KEY VALUE; with the recipe before --help, its own values are
+    shown.
+
+    Example:
+        joem train scenes --train.epochs 5 --out runs/a
+
+    Args:
+        recipe: a YAML file, or the name of one in the box: joem data --recipes lists them.
+        out: folder of the run; runs/RECIPE if not given.
+        resume: go on from the newest checkpoint of the folder.
+        changes: settings of the recipe to replace.
+    """
+    checks.recipe_files(recipe, changes)
+    from joem import engine
+    from joem import recipe as recipes
+
+    folder = out or Path("runs") / Path(recipe).stem
+    engine.train(recipes.load(recipe, changes), folder, resume=resume)
+    yield f"Trained. Model: {folder / 'model'}   metrics: {folder / 'metrics*.csv'}"
+    return {"model": str(folder / "model"), "metrics": sorted(str(path) for path in folder.glob("metrics*.csv"))}
+
+
+def tune(
+    recipe: str,
+    *,
+    out: Path | None = None,
+    lambdas: Numbers | None = None,
+    folds: int | None = None,
+    used: int | None = None,
+    changes: Changes,
+) -> Told:
+    """Choose lambda, the rule and its parameter on seen classes held out as if unseen.
+
+    No unseen class and no evaluation picture takes part. The same command goes on where it stopped; started several
+    times, on one machine or many that share the folder, it shares the work. Writes OUT/recipe.yaml for joem train and
+    OUT/tuned.json, which says why.
+
+    Example:
+        joem tune scenes --folds 3 --lambdas 0.01,0.1,1 --out runs/tuned
+
+    Args:
+        recipe: a YAML file, or the name of one in the box: joem data --recipes lists them.
+        out: folder of the results; runs/RECIPE-tuned if not given.
+        lambdas: values of lambda to try; for methods that have one the paper's 0.001 to 10 if not given.
+        folds: parts the seen classes are cut into; by default the held-out share is the unseen share.
+        used: how many of the folds to train; all if not given.
+        changes: settings of the recipe to replace.
+    """
+    checks.recipe_files(recipe, changes)
+    from joem import calibration, engine
+    from joem import recipe as recipes
+
+    settings = recipes.load(recipe, changes)
+    folder = out or Path("runs") / f"{Path(recipe).stem}-tuned"
+    problem = engine.open_problem(settings.data, needed=("train",))
+    found = calibration.tune(settings, problem, folder, lambdas, folds, used)
+    columns = [name for name in found.table[0] if name != "hiou"]
+    yield "".join(f"{column:>10}" for column in columns) + f"{'hIoU on held-out seen classes':>32}"
+    for row in found.table:
+        yield "".join(f"{row[column]:10.3g}" for column in columns) + f"{row['hiou']:32.1f}"
+    yield f"\n{found.reason}\nNext: joem train {folder / 'recipe.yaml'}"
+    return found.to_dict()

@@ -1,0 +1,27 @@
+"""How commands tell what they found: plain tables, and results that are there although something failed."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+
+class Incomplete(NamedTuple):
+    """What was found, and why that is not all: it is printed, and then the command fails."""
+
+    found: Any
+    failure: str | None = None
+
+
+TITLES = {"miou_seen": "seen", "miou_unseen": "unseen", "hiou": "hIoU", "pixel_accuracy": "pixels right"}
+"""The scores in tables."""
+
+
+def table(first: str, columns: Sequence[str], rows: Sequence[tuple[str, Mapping[str, Any]]]) -> Iterator[str]:
+    """Scores as lines, one row each.
+
+    >>> list(table("rule", ["hiou"], [("nn", {"hiou": 12.34})]))[1].split()
+    ['nn', '12.3']
+    """
+    yield f"{first:24}" + "".join(f"{TITLES[column]:>14}" for column in columns)
+    for name, row in rows:
+        cells = ("-" if row[column] is None else f"{row[column]:.1f}" for column in columns)
+        yield f"{name:24}" + "".join(f"{cell:>14}" for cell in cells)

@@ -1,0 +1,95 @@
+"""Settings of a recipe on the command line: `--SECTION.KEY VALUE`, and the help that lists them."""
+
+import argparse
+import dataclasses
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from joem.errors import BadUsage
+
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")  # YAML reads 1e-3 as text
+
+
+def take(words: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
+    """The words without the options that have a dot in their name, and the settings these give.
+
+    >>> take(["scenes", "--train.visual.lr", "1e-3", "--data.root=a", "--json"])
+    (['scenes', '--json'], {'train': {'visual': {'lr': 0.001}}, 'data': {'root': 'a'}})
+    """
+    others: list[str] = []
+    changes: dict[str, Any] = {}
+    waiting = list(words)
+    while waiting:
+        word = waiting.pop(0)
+        option, equals, value = word.partition("=")
+        if not option.startswith("--") or "." not in option:
+            others.append(word)
+            continue
+        if not equals:
+            if not waiting or waiting[0].startswith("--"):
+                raise BadUsage(f"{option} needs a value: {option} VALUE.")
+            value = waiting.pop(0)
+        _put(changes, option, _value(value))
+    return others, changes
+
+
+def _put(changes: dict[str, Any], option: str, value: Any) -> None:
+    *sections, key = option.removeprefix("--").split(".")
+    inner = changes
+    for section in sections:
+        inner = inner.setdefault(section, {})
+        if not isinstance(inner, dict):
+            raise BadUsage(f"{option} is a part of --{section}, which is given as {inner!r} too: give one of them.")
+    inner[key] = value
+
+
+def _value(text: str) -> Any:
+    """A value as a recipe file would hold it; what is not plain YAML, such as the prompt "{}", is text.
+
+    >>> _value("3"), _value("null"), _value("[cow, bus]"), _value("{}"), _value("1e-3"), _value("a: b: c")
+    (3, None, ['cow', 'bus'], '{}', 0.001, 'a: b: c')
+    """
+    import yaml
+
+    if _NUMBER.fullmatch(text):
+        return float(text)
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError:
+        return text
+    return value if value is None or isinstance(value, bool | int | float | list) else text
+
+
+def document(parser: argparse.ArgumentParser, name: str | None, changes: Mapping[str, Any]) -> None:
+    """List every setting of a recipe in the help of a command; without a name, those of the paper's method."""
+    from joem import decision, recipe
+
+    found = recipe.load(name, changes) if name else recipe.Recipe.from_dict(changes)
+    for section in (*recipe.SECTIONS, "method"):
+        _document(parser, section, getattr(found, section))
+    group = parser.add_argument_group("settings of decision", "The rule at test time.")
+    _setting(group, "--decision.rule", f"{', '.join(decision.RULES)}", found.decision.rule)
+    for parameter in decision.parameters().values():
+        value = found.decision.values.get(parameter.name, parameter.neutral)
+        _setting(group, f"--decision.{parameter.name}", parameter.about, value)
+
+
+def _document(parser: argparse.ArgumentParser, prefix: str, values: Any) -> None:
+    from joem.settings import documented, plain
+
+    kinds = [kind for kind in type(values).__mro__ if dataclasses.is_dataclass(kind)]
+    texts = {name: text for kind in reversed(kinds) for name, text in documented(kind).items()}
+    group = parser.add_argument_group(f"settings of {prefix}", (type(values).__doc__ or "").partition("\n")[0])
+    for field in dataclasses.fields(values):
+        value = getattr(values, field.name)
+        if dataclasses.is_dataclass(value):
+            _document(parser, f"{prefix}.{field.name}", value)
+        else:
+            _setting(group, f"--{prefix}.{field.name}", texts.get(field.name, ""), plain(value))
+
+
+def _setting(group: Any, option: str, text: str, value: Any) -> None:
+    told = f"{text.removesuffix('.')} (default: {value if isinstance(value, str) else json.dumps(value)})"
+    group.add_argument(option, metavar="VALUE", help=told.replace("%", "%%"))

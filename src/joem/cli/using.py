@@ -1,0 +1,161 @@
+"""Commands that use a trained model: predict, export, serve."""
+
+import sys
+from json import dumps
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from joem import decision
+from joem.cli import checks
+from joem.cli.output import Incomplete
+from joem.cli.parser import Names, RuleValues, Told
+from joem.errors import JoemError
+from joem.web import Limits
+
+if TYPE_CHECKING:
+    from joem.segmenter import Segmenter
+
+
+def predict(
+    images: list[str],
+    *,
+    model: str | None = None,
+    classes: Names | None = None,
+    add: list[str] | None = None,
+    prompt: str | None = None,
+    rule: str | None = None,
+    values: RuleValues,
+    longest: int | None = None,
+    vectors: Path | None = None,
+    device: str = "cpu",
+    jobs: int = 1,
+    out: Path = Path("predictions"),
+) -> Told:
+    """Segment your own pictures with your own words.
+
+    Example:
+        joem predict photo.jpg holiday/ "scans/*.tif" --classes "background, cow, sofa|couch" --out found
+
+    Args:
+        images: picture files, folders, patterns in quotes, or - for a list on the standard input.
+        model: a model's folder, an .onnx file or the name of one in the box.
+        classes: names separated by commas, "sofa|couch" for either; the model's if not given.
+        add: further names, commas between; may be repeated.
+        prompt: sentence around new names, such as "a photo of a {}", if the model reads some.
+        rule: how seen and unseen classes are decided between; the model's if not given.
+        values: the model's if not given; for
+        longest: look at copies reduced to this longer side, in pixels.
+        vectors: where the model's word-vector file is now.
+        device: where the networks run, such as cuda.
+        jobs: pictures worked on at the same time.
+        out: folder for the results.
+    """
+    checks.values_of_rule(rule, values)
+    checks.model(model, vectors)
+    from joem import prediction, progress
+
+    pictures = prediction.find_pictures(images, sys.stdin, results=out)
+    if not any(picture.exists() for picture in pictures):
+        raise JoemError("\n".join(f"There is no picture {str(picture)!r}." for picture in pictures))
+    segmenter = _segmenter(model, vectors, device, prompt)
+    names = list(segmenter.vocabulary.names) if classes is None else classes
+    names += [name for text in add or () for part in text.split(",") if (name := part.strip()) not in names]
+    own = rule or segmenter.model.recipe.decision.rule
+    decision.check_values(own, values)
+    request = prediction.Request(names, rule, values, longest)
+    found, failed = [], []
+    work = prediction.predict(segmenter, pictures, request, out, jobs)
+    for done in progress.track(work, "segmenting", len(pictures)):
+        if done.found is None:
+            failed.append(str(done.error))
+            continue
+        found.append({"image": str(done.picture), "folder": str(done.folder), **done.found})
+        areas = sorted(done.found["areas"].items(), key=lambda item: -item[1])
+        yield f"{done.picture}: " + ", ".join(f"{name} {share:.0%}" for name, share in areas if share >= 0.005)
+        yield f"  {done.folder}/overlay.png, mask.png, result.json"
+    told = "\n  ".join(failed)
+    return Incomplete(found, f"{len(failed)} of {len(pictures)} pictures failed:\n  {told}" if failed else None)
+
+
+def export(model: str, *, format: Literal["onnx", "half"] = "onnx", out: Path) -> Told:
+    """Write a model as one ONNX file that runs without torch.
+
+    Its classes are still to be chosen then. Or write a folder with weights in half precision.
+
+    Example:
+        joem export quickstart/model --out model.onnx
+
+    Args:
+        model: a model's folder or the name of one in the box.
+        format: an ONNX file, or a half-size folder.
+        out: the file or folder to write.
+    """
+    checks.model(model)
+    from joem import engine
+
+    loaded = engine.Model.load(model)
+    different = None
+    if format == "half":
+        loaded.save(out, half=True)
+        yield f"Wrote {out}."
+    else:
+        from joem import onnx
+
+        different = onnx.to_onnx(loaded, out)
+        yield f"Wrote {out}; {different:.3%} of its labels differ from torch's on two random pictures."
+    return {"file": str(out), "labels_that_differ": different}
+
+
+def serve(
+    *,
+    model: str | None = None,
+    device: str = "cpu",
+    prompt: str | None = None,
+    host: str = "127.0.0.1",
+    allowed_hosts: tuple[str, ...] = (),
+    port: int = 8000,
+    token_file: Path | None = None,
+    samples: Path | None = None,
+    vectors: Path | None = None,
+    limits: Limits,
+    json: bool = False,
+) -> Told:
+    """A web page and a REST API on a model.
+
+    Drop a photo, type words, see the result. Runs until it is stopped.
+
+    Example:
+        joem serve --model quickstart/model
+
+    Args:
+        model: a folder, an .onnx file or a name in the box; the boxed default if not given.
+        device: where the networks run, such as cuda.
+        prompt: sentence around new names, such as "a photo of a {}", if the model reads some.
+        host: address to listen on; 0.0.0.0 for all.
+        allowed_hosts: names it is reached by besides localhost, IP addresses and --host.
+        port: port to listen on; 0 for any free one.
+        token_file: file with the bearer token that calls must carry.
+        samples: folder of pictures for the page to offer.
+        vectors: where the model's word-vector file is now.
+        limits: bounds of what requests may cost.
+        json: print the address as JSON once it can be called.
+    """
+    checks.model(model, vectors)
+    from joem.web import serve as run
+    from joem.web.server import read_token
+
+    token = read_token(token_file) if token_file else None
+    segmenter = _segmenter(model, vectors, device, prompt)
+    announce = (lambda address: print(dumps({"address": address}), flush=True)) if json else None
+    run(segmenter, host, port, limits, token, samples, allowed_hosts, announce)
+    yield from ()
+
+
+def _segmenter(model: str | None, vectors: Path | None, device: str, prompt: str | None) -> "Segmenter":
+    from joem.model_folder import DEFAULT_MODEL
+    from joem.segmenter import Segmenter
+
+    segmenter = Segmenter.load(model or DEFAULT_MODEL, [vectors] if vectors else ())
+    if device != "cpu":
+        segmenter.to(device)
+    return segmenter.with_prompt(prompt) if prompt else segmenter

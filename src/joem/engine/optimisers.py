@@ -1,0 +1,37 @@
+"""Optimisers of a method's parameters and their learning rates."""
+
+from typing import Any
+
+import torch
+from torch.optim import Optimizer
+
+from joem.errors import BadUsage
+from joem.methods import Method
+from joem.settings import OptimiserSettings, TrainSettings
+
+
+def make_optimisers(method: Method, settings: TrainSettings) -> dict[str, Optimizer]:
+    """The optimisers of the parameters that learn in a method's current stage, by name."""
+    groups = method.parameter_groups(settings.visual.head_multiplier)
+    try:
+        return {name: _optimiser(getattr(settings, name), params) for name, params in groups.items()}
+    except ValueError as error:  # a negative rate, for instance
+        raise BadUsage(f"The optimisers --train.{', --train.'.join(groups)} cannot be made: {error}.") from None
+
+
+def _optimiser(settings: OptimiserSettings, groups: list[dict[str, Any]]) -> Optimizer:
+    if settings.name == "sgd":
+        return torch.optim.SGD(groups, lr=settings.lr, momentum=settings.momentum, weight_decay=settings.weight_decay)
+    kind = torch.optim.AdamW if settings.name == "adamw" else torch.optim.Adam
+    return kind(groups, lr=settings.lr, weight_decay=settings.weight_decay)
+
+
+def set_rates(optimisers: dict[str, Optimizer], settings: TrainSettings, step: int, steps: int) -> None:
+    """Set every learning rate for a step: linear warm-up, then poly, lr * (1 - step / steps) ** power."""
+    for name, optimiser in optimisers.items():
+        own: OptimiserSettings = getattr(settings, name)
+        factor = (1.0 - step / steps) ** own.power
+        if step < own.warmup:
+            factor *= (step + 1) / own.warmup
+        for group in optimiser.param_groups:
+            group["lr"] = own.lr * group["scale"] * factor

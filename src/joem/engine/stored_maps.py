@@ -1,0 +1,174 @@
+"""Training on pixels of a frozen backbone: its maps are computed once per picture and kept on disk."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from joem import data, methods, progress
+from joem.data import Dataset
+from joem.errors import BadUsage
+from joem.io import atomic_file, read_notes, read_tensors, write_tensors
+from joem.models import FeatureMaps, Trunk, hypercolumn
+from joem.recipe import Recipe
+from joem.settings import HypercolumnSettings
+from joem.vocabulary import VOID, Vocabulary
+
+
+@dataclass(frozen=True)
+class MapStore:
+    """The maps of a frozen backbone that hypercolumns are made of, one file per picture, in half precision.
+
+    Attributes:
+        trunk: makes them.
+        folder: where the files are; it belongs to one backbone and one source of pictures.
+    """
+
+    trunk: Trunk
+    folder: Path
+
+    @classmethod
+    def open(cls, recipe: Recipe, trunk: Trunk) -> "MapStore":
+        """The store that a recipe asks for with `train.cache`."""
+        model, pictures = recipe.model, recipe.data
+        pixelwise = model.head is None or isinstance(model.head, HypercolumnSettings)
+        if recipe.train.cache is None or not pixelwise or not model.freeze_backbone:
+            raise BadUsage(
+                "Training on stored maps needs --model.head.name hypercolumn, --model.freeze_backbone true and a "
+                f"folder --train.cache DIR, got {model.head and model.head.name}, {model.freeze_backbone} and "
+                f"{recipe.train.cache}."
+            )
+        root = None if pictures.root is None else str(Path(pictures.root).resolve())
+        every_mask = methods.get(recipe.method.name).sees_every_mask  # its generated pictures show other classes
+        made: list[Any] = (
+            [pictures.size, pictures.seed, pictures.unseen, every_mask] if pictures.kind == "scenes" else []
+        )
+        if model.weights == "none":
+            made.append(recipe.train.seed)  # another seed, another network
+        elif Path(model.weights).is_file():
+            made += [Path(model.weights).stat().st_size, Path(model.weights).stat().st_mtime_ns]
+        key = [model.backbone, model.weights, model.stride, model.side, trunk.mean, pictures.kind, root, *made]
+        name = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:12]
+        return cls(trunk, Path(recipe.train.cache).expanduser() / f"{pictures.kind}-{name}")
+
+    def fill(self, pictures: Dataset, rank: int = 0, world: int = 1) -> None:
+        """Compute what is missing for a dataset; processes share the work."""
+        missing = [index for index in range(rank, len(pictures), world) if not self._has(pictures, index)]
+        if missing:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        for index in progress.track(missing, "backbone maps"):
+            self.maps(pictures, index)
+
+    @torch.no_grad()
+    def maps(self, pictures: Dataset, index: int) -> FeatureMaps:
+        """The maps of one picture (1,C,H,W); it is read only if those of this version are not stored."""
+        file = self._file(pictures.name(index))
+        if not self._has(pictures, index):
+            transform = data.evaluation(mean=self.trunk.mean, std=self.trunk.std)
+            sample = pictures[index]
+            image, _ = transform(sample.image, sample.labels)
+            device = next(self.trunk.parameters()).device
+            self.trunk.backbone.eval()
+            computed = self.trunk(image[None].to(device)).maps[-hypercolumn.LEVELS :]
+            with atomic_file(file) as draft:
+                tensors = {str(level): each.half() for level, each in enumerate(computed)}
+                write_tensors(draft, tensors, {"picture": pictures.version(index)})
+        stored, strides = read_tensors(file), self.trunk.strides[-hypercolumn.LEVELS :]
+        return FeatureMaps([stored[str(level)].float() for level in range(len(strides))], strides)
+
+    def _has(self, pictures: Dataset, index: int) -> bool:
+        """Whether the maps of a picture as it is now are stored whole."""
+        return read_notes(self._file(pictures.name(index))) == {"picture": pictures.version(index)}
+
+    def _file(self, name: str) -> Path:
+        return self.folder / f"{name}.safetensors"
+
+
+class PixelSet:
+    """Seen-only, guarded hypercolumns, the same for the same (seed, epoch, index) in any process.
+
+    Args:
+        dataset: pictures labelled with all classes.
+        vocabulary: the same classes, and which of them are unseen.
+        rule: what to do with unseen masks, see `joem.data.seen_only`.
+        store: where the maps are.
+        pixels: how many labelled pixels of each picture to draw; 0 takes a square of positions of the last map.
+        side: side of that square; beyond the picture it is void.
+        seed: another seed, other pixels.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        vocabulary: Vocabulary,
+        rule: str,
+        store: MapStore,
+        *,
+        pixels: int,
+        side: int,
+        seed: int,
+    ) -> None:
+        self.samples = data.seen_only(dataset, vocabulary, rule)
+        self.vocabulary, self.store, self.pixels, self.side, self.seed = vocabulary, store, pixels, side, seed
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, key: tuple[int, int]) -> tuple[Tensor, Tensor]:
+        """Hypercolumns (Cin,1,P) or (Cin,S,S) of the picture at (epoch, index), and their labels."""
+        epoch, index = key
+        labels = self.samples.labels(index)
+        data.guard(labels, self.vocabulary)
+        maps = self.store.maps(self.samples, index)
+        generator = torch.Generator().manual_seed(data.mixed(self.seed, epoch, index))
+        if self.pixels:
+            positions, found = random_pixels(labels, self.pixels, generator)
+        else:
+            positions, found = random_square(labels, maps.maps[-1].shape[-2:], self.side, generator)
+        return hypercolumn.gather(maps, positions[None])[0], found
+
+
+def random_pixels(labels: Tensor, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Positions (1,P,2) of labelled pixels drawn with replacement, in the form of grid_sample, and labels (1,P).
+
+    A picture without a labelled pixel gives void ones.
+
+    >>> labels = torch.tensor([[255, 255], [255, 3]])
+    >>> random_pixels(labels, 2, torch.Generator())
+    (tensor([[[0.5000, 0.5000],
+             [0.5000, 0.5000]]]), tensor([[3, 3]]))
+    """
+    height, width = labels.shape
+    labelled = (labels != VOID).flatten().nonzero().flatten()
+    if not len(labelled):
+        labelled = torch.arange(height * width)
+    drawn = labelled[torch.randint(len(labelled), (count,), generator=generator)]
+    rows, columns = drawn // width, drawn % width
+    positions = torch.stack([(columns + 0.5) / width, (rows + 0.5) / height], dim=-1) * 2 - 1
+    return positions[None], labels.flatten()[drawn][None]
+
+
+def random_square(labels: Tensor, grid: torch.Size, side: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Positions (S,S,2) of a square of a grid (H,W) laid over a picture, and their labels (S,S).
+
+    >>> positions, found = random_square(torch.zeros(8, 8).long(), torch.Size([2, 2]), 3, torch.Generator())
+    >>> int((found == VOID).sum())
+    5
+    """
+
+    def axis(cells: int, length: int) -> tuple[Tensor, Tensor, Tensor]:
+        free = cells - side
+        start = int(torch.randint(min(free, 0), max(free, 0) + 1, (1,), generator=generator))
+        chosen = torch.arange(start, start + side)
+        centres = (chosen.clamp(0, cells - 1) + 0.5) / cells
+        return centres * 2 - 1, (centres * length).long(), (chosen >= 0) & (chosen < cells)
+
+    across, columns, in_width = axis(grid[1], labels.shape[1])
+    down, rows, in_height = axis(grid[0], labels.shape[0])
+    positions = torch.stack([across.expand(side, side), down[:, None].expand(side, side)], dim=-1)
+    inside = in_height[:, None] & in_width
+    return positions, torch.where(inside, labels[rows][:, columns], VOID)

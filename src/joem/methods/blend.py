@@ -1,0 +1,169 @@
+"""A blend of experts: several opinions about pixels and words as one nearest-prototype problem. Beyond the paper."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Annotated, Any, ClassVar, Literal, cast
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from joem import losses
+from joem.errors import BadUsage
+from joem.methods.base import Method, Objective
+from joem.methods.experts import EXPERTS, ConSESettings, CosineSettings, Expert, MixtureSettings, NamesTeacher, View
+from joem.methods.experts.names import taught_names
+from joem.models import FeatureMaps, Hypercolumns, Inputs, Trunk, build_trunk, hypercolumn
+from joem.semantics import Semantics
+from joem.settings import MethodSettings, ModelSettings, Names, settings
+from joem.vocabulary import Vocabulary
+
+ExpertSettings = Annotated[CosineSettings | ConSESettings | MixtureSettings, Field(discriminator="kind")]
+
+
+@settings
+class BlendSettings(MethodSettings):
+    """Which experts, and whether ImageNet's names teach them.
+
+    Args:
+        name: blend.
+        experts: the experts, each with its kind (cosine, conse, mixture), weight and sizes.
+        names: whether ImageNet's thousand names teach too: none, strict (without every kind of an unseen class), all.
+        names_without: further classes whose kinds strict leaves out.
+    """
+
+    name: str = "blend"
+    experts: Annotated[tuple[ExpertSettings, ...], Field(min_length=1)] = (CosineSettings(),)
+    names: Literal["none", "strict", "all"] = "none"
+    names_without: Names = ()
+
+
+class Blend(Method):
+    """Experts k with features v_k, prototypes mu_k and weights w_k, together d^2 = sum_k w_k d_k^2 / sum_k w_k.
+
+    With v and mu the experts' parts side by side, each times sqrt(w_k / sum_j w_j), |v - mu| is that d: still one
+    nearest-prototype problem, which every rule, sweep and export takes as it is. Each expert learns by its own terms.
+    """
+
+    settings_class = BlendSettings
+    settings: BlendSettings
+    title: ClassVar[str] = "blend of experts"
+    rule: ClassVar[str] = "cs"
+
+    def __init__(self, model: ModelSettings, settings: BlendSettings, vocabulary: Vocabulary, vectors: Tensor) -> None:
+        super().__init__(model, settings, vocabulary, vectors)
+        self._model = model
+        channels, dimension = self.trunk.channels, vectors.shape[1]
+        self.teacher: NamesTeacher | None = None
+        if settings.names != "none":
+            kept = taught_names(settings.names, vocabulary, settings.names_without)
+            saved = any(each.kind == "conse" for each in settings.experts)
+            self.teacher = NamesTeacher(channels[-1], kept, dimension, saved)
+        self.experts = nn.ModuleList(
+            EXPERTS[each.kind](each, vocabulary, dimension, channels, self.teacher)  # type: ignore[call-arg, arg-type]
+            for each in settings.experts
+        )
+
+    def _visual(self, model: ModelSettings) -> Trunk:
+        if model.head is not None:
+            raise BadUsage("The experts of a blend have heads of their own: leave out the model's, with head: null.")
+        if not model.freeze_backbone:
+            raise BadUsage("A blend learns on a frozen backbone: set --model.freeze_backbone true.")
+        return build_trunk(model)
+
+    @property
+    def trunk(self) -> Trunk:
+        """The backbone with what pictures go through before it."""
+        return cast(Trunk, self.visual)
+
+    @property
+    def stride(self) -> int:
+        """Pixels of the encoded picture per feature."""
+        return self.trunk.strides[-hypercolumn.LEVELS :][0]
+
+    @classmethod
+    def for_fold(cls, settings: MethodSettings, hidden: Sequence[str]) -> MethodSettings:
+        """No name of a class that is unseen in the whole problem teaches in a fold."""
+        without = cast(BlendSettings, settings).names_without
+        return replace(cast(BlendSettings, settings), names_without=(*without, *hidden))
+
+    def learn_names(self, semantics: Semantics) -> None:
+        """Take the classifier that teaches names, and the word vectors that teacher and experts need of them."""
+        if self.teacher is not None:
+            self.teacher.learn_names(semantics, self._model)
+            for expert in self._experts:
+                expert.learn_names(semantics)
+
+    @property
+    def _experts(self) -> list[Expert]:
+        return [cast(Expert, each) for each in self.experts]
+
+    def forward(self, inputs: Inputs, labels: Tensor) -> Objective:
+        """The terms of every expert."""
+        columns = inputs if isinstance(inputs, Hypercolumns) else hypercolumn.gather(self._maps(inputs))
+        view, kinds = self._view(columns), [each.kind for each in self.settings.experts]
+        terms = {
+            f"{kind}_{name}" if kinds.count(kind) == 1 else f"{kind}{number}_{name}": term
+            for number, (kind, expert) in enumerate(zip(kinds, self._experts, strict=True))
+            for name, term in expert.terms(view, labels, self.vectors).items()
+        }
+        return Objective(terms, losses.labelled_fraction(labels, view.size) * len(labels))
+
+    def features(self, inputs: Inputs) -> Tensor:
+        """v, the experts' features side by side."""
+        view = self._view(inputs)
+        parts = [expert.features(view) for expert in self._experts]
+        return self._beside(self._gated(view, parts))
+
+    def _gated(self, view: View, parts: list[Tensor]) -> list[Tensor]:
+        """The features with the gates of the experts that have one: what they win, the others of unit length lose."""
+        gates = [expert.gate(view) for expert in self._experts]
+        if all(gate is None for gate in gates):
+            return parts
+        unit = [expert.unit for expert in self._experts]
+        shares = [
+            (expert.weight, 1.0 if gate is None else gate) for expert, gate in zip(self._experts, gates, strict=True)
+        ]
+        before = sum(weight for (weight, _), of_unit in zip(shares, unit, strict=True) if of_unit)
+        after = sum(weight * gate for (weight, gate), of_unit in zip(shares, unit, strict=True) if of_unit)
+        return [
+            part * gate * (before / after) if of_unit else part
+            for part, (_, gate), of_unit in zip(parts, shares, unit, strict=True)
+        ]
+
+    def prototypes(self, vectors: Tensor, names: Sequence[str]) -> Tensor:
+        """mu, the experts' prototypes side by side."""
+        return self._beside([expert.prototypes(vectors, self.vectors) for expert in self._experts])
+
+    def _beside(self, parts: list[Tensor]) -> Tensor:
+        total = sum(expert.weight for expert in self._experts)
+        shares = [math.sqrt(expert.weight / total) for expert in self._experts]
+        return torch.cat([share * part for share, part in zip(shares, parts, strict=True)], dim=1)
+
+    def _maps(self, inputs: Tensor | FeatureMaps) -> FeatureMaps:
+        return inputs if isinstance(inputs, FeatureMaps) else cast(FeatureMaps, self.trunk(inputs))
+
+    def _view(self, inputs: Inputs) -> View:
+        """What the experts look at; gathered hypercolumns are a picture of their own."""
+        if isinstance(inputs, Hypercolumns):
+            values = inputs.values
+            before = sum(self.trunk.channels[-hypercolumn.LEVELS : -1])
+            return View(inputs, values[:, before : before + self.trunk.channels[-1]], _size(values))
+        maps = self._maps(inputs)
+        basis = hypercolumn.basis(maps)
+        return View(basis, maps.maps[-1], _size(basis.fine))
+
+    def parameter_groups(self, head_multiplier: float) -> dict[str, list[dict[str, Any]]]:
+        """The experts' own; the backbone does not learn."""
+        visual = [weight for expert in self._experts for weight in expert.visual_parameters()]
+        semantic = [weight for expert in self._experts for weight in expert.semantic_parameters()]
+        return {
+            "visual": [{"params": visual, "scale": head_multiplier}],
+            "semantic": [{"params": semantic, "scale": 1.0}],
+        }
+
+
+def _size(maps: Tensor) -> tuple[int, int]:
+    height, width = maps.shape[-2:]
+    return height, width

@@ -1,0 +1,23 @@
+"""The experts of a `blend`: each has its own features, prototypes, loss terms and sizes."""
+
+from joem.methods.experts.conse import ConSE, ConSESettings
+from joem.methods.experts.cosine import Cosine, CosineSettings
+from joem.methods.experts.expert import Expert, View
+from joem.methods.experts.mixture import Mixture, MixtureSettings
+from joem.methods.experts.names import NamesTeacher
+
+EXPERTS: dict[str, type[Expert]] = {"cosine": Cosine, "conse": ConSE, "mixture": Mixture}
+"""Every expert by its kind."""
+
+__all__ = [
+    "EXPERTS",
+    "ConSE",
+    "ConSESettings",
+    "Cosine",
+    "CosineSettings",
+    "Expert",
+    "Mixture",
+    "MixtureSettings",
+    "NamesTeacher",
+    "View",
+]

@@ -1,0 +1,88 @@
+"""What every expert offers to the blend, and what it gets to see of a picture."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from joem.models import Basis, Hypercolumns
+from joem.semantics import Semantics
+from joem.vocabulary import Vocabulary
+
+
+@dataclass(frozen=True)
+class View:
+    """A batch as the experts see it, computed once for all of them.
+
+    Attributes:
+        columns: hypercolumns, or what they are made of.
+        last: the backbone's last map (B,C,h,w).
+        size: (H,W) of the features that every expert gives.
+    """
+
+    columns: Basis | Hypercolumns
+    last: Tensor
+    size: tuple[int, int]
+
+
+class Expert(nn.Module, ABC):
+    """One opinion about pixels and words: d_k(v, mu) of the blend's d^2 = sum_k w_k d_k^2 / sum_k w_k.
+
+    Args:
+        vocabulary: the classes; labels are its indices.
+
+    Attributes:
+        weight: w_k.
+        unit: whether its features and prototypes have unit length.
+    """
+
+    weight: float
+    unit: ClassVar[bool]
+
+    def __init__(self, vocabulary: Vocabulary, weight: float) -> None:
+        super().__init__()
+        self.vocabulary, self.weight = vocabulary, weight
+
+    @abstractmethod
+    def features(self, view: View) -> Tensor:
+        """v_k, (B,C_k,H,W)."""
+
+    @abstractmethod
+    def prototypes(self, vectors: Tensor, known: Tensor) -> Tensor:
+        """mu_k of words, (n,C_k).
+
+        Args:
+            vectors: word vectors of the classes asked for, (n,D).
+            known: word vectors of the vocabulary, (K,D).
+        """
+
+    def gate(self, view: View) -> Tensor | None:
+        """How many times its weight it counts at every pixel, (B,1,H,W); None where that is always once.
+
+        Only for experts whose prototypes have unit length.
+        """
+        return None
+
+    def terms(self, view: View, labels: Tensor, known: Tensor) -> dict[str, Tensor]:
+        """What it learns by, each term a mean over the labelled pixels; nothing if it does not learn."""
+        return {}
+
+    def learn_names(self, semantics: Semantics) -> None:
+        """A chance, before training, to take word vectors beyond those of the vocabulary."""
+
+    def visual_parameters(self) -> list[nn.Parameter]:
+        """What learns with the optimiser of the visual side."""
+        return []
+
+    def semantic_parameters(self) -> list[nn.Parameter]:
+        """What learns with the optimiser of the semantic side."""
+        return []
+
+
+def products(features: Tensor, prototypes: Tensor, copies: int) -> Tensor:
+    """Each copy's own v . mu: (B,C,H,W) and (K,C) -> (B * M,K,H,W), the copies of a picture together."""
+    count = len(prototypes)
+    kernels = prototypes.reshape(count, copies, -1).transpose(0, 1).flatten(0, 1)
+    return F.conv2d(features, kernels[:, :, None, None], groups=copies).reshape(-1, count, *features.shape[-2:])

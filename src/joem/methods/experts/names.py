@@ -1,0 +1,54 @@
+"""The teacher of names: the backbone's own ImageNet classifier, applied at every pixel."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from joem.models import ImageNetClassifier
+from joem.semantics import Semantics, imagenet
+from joem.settings import ModelSettings
+from joem.vocabulary import Vocabulary
+
+Which = Literal["none", "strict", "all"]
+
+
+class NamesTeacher(nn.Module):
+    """Knows a thousand names without a mask; `strict` leaves out every kind of an unseen class.
+
+    Args:
+        channels: those of the backbone's last map.
+        names: which of ImageNet's classes it tells apart.
+        dimension: D, the size of a word vector.
+        saved: whether its weights are part of the trained model, because it is used at test time too.
+
+    Attributes:
+        vectors: word vectors of the names, (N,D), for training.
+    """
+
+    vectors: Tensor
+
+    def __init__(self, channels: int, names: Sequence[int], dimension: int, saved: bool) -> None:
+        super().__init__()
+        self.names = list(names)
+        self.classifier = ImageNetClassifier(channels, self.names, saved)
+        self.register_buffer("vectors", torch.zeros(len(self.names), dimension), persistent=False)
+
+    def learn_names(self, semantics: Semantics, model: ModelSettings) -> None:
+        """Take the weights that the backbone was published with, and the word vectors of the names."""
+        self.classifier.take_weights(model)
+        self.vectors.copy_(semantics.vectors([imagenet.names()[index] for index in self.names]))
+
+    def posterior(self, last: Tensor, temperature: float = 1.0) -> Tensor:
+        """How likely each name is at every position of the last map, (B,N,h,w)."""
+        logits: Tensor = self.classifier(last)
+        return (logits / temperature).softmax(dim=1)
+
+
+def taught_names(which: Which, vocabulary: Vocabulary, without: Sequence[str]) -> list[int]:
+    """Which of ImageNet's classes teach: all, or with `strict` none that is a kind of an unseen class."""
+    hidden: set[int] = set()
+    if which == "strict":
+        hidden = set().union(*(imagenet.kinds_of(name) for name in (*vocabulary.unseen, *without)))
+    return [index for index in range(len(imagenet.names())) if index not in hidden]

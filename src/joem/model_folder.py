@@ -1,0 +1,49 @@
+"""Where a model is: its two files, the folders they are looked for in, and the models in the box.
+
+Nothing here imports torch, so that the command line can say at once that there is no model.
+"""
+
+from pathlib import Path
+
+from joem.errors import BadUsage, JoemError
+
+WEIGHTS, DESCRIPTION = "weights.safetensors", "model.json"
+"""The two files of a model's folder."""
+
+DEFAULT_MODEL = "voc-names"
+"""The model in the box that is used where none is named."""
+
+BOX = Path(__file__).parent / "boxed"
+"""The folder of the models in the box."""
+
+
+def boxed() -> tuple[str, ...]:
+    """Names of the models in the box."""
+    return tuple(sorted(file.parent.name for file in BOX.glob(f"*/{DESCRIPTION}")))
+
+
+def find_model(path: str | Path) -> Path:
+    """The folder of a model: the path itself, its model/, its newest checkpoint, or the one in the box of that name."""
+    given = Path(path)
+    checkpoints = sorted((given / "checkpoints").glob("step-*"), reverse=True)
+    for folder in (given, given / "model", *checkpoints, BOX / given):
+        if (folder / DESCRIPTION).is_file():
+            return folder
+    raise JoemError(
+        f"There is no model in {path}: expected a folder with {DESCRIPTION} and {WEIGHTS}, as joem train and joem "
+        f"quickstart write it, or the name of a model in the box ({', '.join(boxed()) or 'this one has none'}). "
+        "joem quickstart makes one in minutes."
+    )
+
+
+def check_folder(path: str | Path) -> None:
+    """Refuse to save a model where there is anything but another one: it would be lost."""
+    folder = Path(path)
+    if folder.exists() and not folder.is_dir():
+        raise BadUsage(f"{folder} is a file, and a model is a folder: choose another place for it.")
+    others = sorted({file.name for file in folder.iterdir()} - {WEIGHTS, DESCRIPTION}) if folder.exists() else []
+    if others:
+        raise BadUsage(
+            f"{folder} holds {', '.join(others[:3])}{' and more' if len(others) > 3 else ''}, which is no part of a "
+            "model and would be lost: choose another folder, or move what is there."
+        )

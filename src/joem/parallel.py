@@ -1,0 +1,81 @@
+"""Processes that work together: their ranks, what they share, and how they stop together."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar, cast
+
+from joem.errors import JoemError
+
+T = TypeVar("T")
+
+
+def join() -> None:
+    """Let the processes that torchrun started find each other; alone, do nothing."""
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        import torch.distributed
+
+        if not torch.distributed.is_initialized():
+            torch.distributed.init_process_group("gloo")
+
+
+def rank_and_world() -> tuple[int, int]:
+    """The rank of this process among those that work together, and how many they are."""
+    import torch.distributed
+
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return 0, 1
+    return torch.distributed.get_rank(), torch.distributed.get_world_size()
+
+
+def is_first() -> bool:
+    """Whether this process speaks and writes for all."""
+    return rank_and_world()[0] == 0
+
+
+def gathered(value: T) -> list[T]:
+    """The values of all processes, on each of them."""
+    _, world = rank_and_world()
+    values: list[Any] = [value] * world
+    if world > 1:
+        import torch.distributed
+
+        torch.distributed.all_gather_object(values, value)
+    return values
+
+
+def from_first(work: Callable[[], T]) -> T:
+    """What the first process finds, or raises, on all of them; the others do not work."""
+    found: T | JoemError | None = None
+    if is_first():
+        try:
+            found = work()
+        except JoemError as error:
+            found = error
+    first = gathered(found)[0]
+    if isinstance(first, JoemError):
+        raise first
+    return cast(T, first)
+
+
+def ranks_that_say_yes(fabric: Any, flag: bool) -> list[int]:
+    """The ranks of the processes whose flag is set, the same list in each of them."""
+    if fabric.world_size == 1:
+        return [0] if flag else []
+    import torch
+
+    answers = fabric.all_gather(torch.tensor(int(flag), device=fabric.device))
+    return [rank for rank, answer in enumerate(answers.flatten().tolist()) if answer]
+
+
+@contextmanager
+def together(fabric: Any) -> Iterator[None]:
+    """What one process raises here, a broken picture for instance, all of them raise; none leaves before the others."""
+    error: JoemError | None = None
+    try:
+        yield
+    except JoemError as found:
+        error = found
+    failed = ranks_that_say_yes(fabric, error is not None)
+    if failed:
+        raise fabric.broadcast(error, src=failed[0])

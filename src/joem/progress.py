@@ -1,0 +1,111 @@
+"""The one progress display: it moves at every step, on a terminal as bars, elsewhere as a line now and then.
+
+Long work says `with progress.show("training", total) as advance:` and calls `advance()` after each step. Work inside
+of work adds a bar below; of several processes only the first shows anything.
+"""
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol, TypeVar
+
+T = TypeVar("T")
+
+_SECONDS = 10.0  # between two lines where there is no terminal
+_hidden = False
+_display: Any = None  # the bars that are shown now; all work adds to them
+
+
+class Advance(Protocol):
+    """Moves a bar by some steps and says what was found."""
+
+    def __call__(self, steps: int = 1, note: str = "") -> None:
+        """Move on."""
+
+
+@contextmanager
+def hidden() -> Iterator[None]:
+    """Show nothing of what happens inside."""
+    global _hidden  # noqa: PLW0603
+    before, _hidden = _hidden, True
+    try:
+        yield
+    finally:
+        _hidden = before
+
+
+@contextmanager
+def show(title: str, total: int, done: int = 0) -> Iterator[Advance]:
+    """A bar for work of `total` steps, `done` of which are behind it.
+
+    >>> with hidden(), show("training", 3) as advance:
+    ...     advance(note="loss 0.5")
+    """
+    if _hidden or int(os.environ.get("RANK", "0")) > 0:
+        yield lambda steps=1, note="": None
+    elif sys.stderr.isatty():
+        with _bar(title, total, done) as advance:
+            yield advance
+    else:
+        yield _lines(title, total, done)
+
+
+def track(items: Iterable[T], title: str, total: int | None = None) -> Iterator[T]:
+    """The items, with a bar that moves as they are used.
+
+    >>> with hidden():
+    ...     list(track("ab", "reading"))
+    ['a', 'b']
+    """
+    known = list(items) if total is None else items
+    with show(title, total if total is not None else len(known)) as advance:  # type: ignore[arg-type]
+        for item in known:
+            yield item
+            advance()
+
+
+@contextmanager
+def _bar(title: str, total: int, done: int) -> Iterator[Advance]:
+    global _display  # noqa: PLW0603
+    outermost = _display is None
+    if outermost:
+        _display = _new_display()
+        _display.start()
+    task = _display.add_task(title, total=total, completed=done, note="")
+    try:
+        yield lambda steps=1, note=None: _display.update(task, advance=steps, **({"note": note} if note else {}))
+    finally:
+        _display.remove_task(task)
+        if outermost:
+            _display.stop()
+            _display = None
+
+
+def _new_display() -> Any:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[note]}"),
+        TimeRemainingColumn(),
+    )
+    return Progress(*columns, console=Console(stderr=True), transient=True)
+
+
+def _lines(title: str, total: int, done: int) -> Callable[..., None]:
+    """Plain lines for logs, the first after some seconds: quick work leaves none."""
+    told, last = time.monotonic(), ""
+
+    def advance(steps: int = 1, note: str = "") -> None:
+        nonlocal done, told, last
+        done, last = done + steps, note or last
+        if time.monotonic() - told >= _SECONDS:
+            told = time.monotonic()
+            print(f"{title} {done}/{total}  {last}".rstrip(), file=sys.stderr, flush=True)
+
+    return advance

@@ -1,0 +1,328 @@
+"""Pictures of the joint embedding space of any run: the ideas of the paper's figures 2, 3 and 4, from real pixels."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from joem import data, losses
+from joem.decision import Decision
+from joem.engine import Model, Problem
+from joem.errors import choose
+from joem.methods.classifier import ClassifierMethod
+from joem.report import plots
+from joem.segmenter import Segmenter
+from joem.vocabulary import VOID
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+CAPTIONS = {
+    "space": "Prototypes (stars) and features (dots), on the two axes along which prototypes and features of the seen "
+    "classes vary most together; both centred and scaled to the same spread. A line leads from each prototype to the "
+    "mean of its features. Small grey stars: the prototypes of the other kind.",
+    "relations": "Relations r between word vectors and r̂ between prototypes of the seen classes: the semantic "
+    "consistency loss makes the second follow the first. Without the diagonal, each row from its least (dark) to its "
+    "largest (light).",
+    "apollonius": "Pixels whose nearest seen and nearest unseen class are these two, at their true distances from both "
+    "prototypes. The unseen class wins to the right of a rule's line; AC asks besides that no second seen class is "
+    "nearer.",
+    "boundary": "One picture; its prototypes stacked by the mask; its features; the virtual prototypes of the "
+    "boundary-aware loss. Light and dark, blue and yellow: the two axes along which its prototypes differ most; "
+    "features have a range of their own. Grey: void.",
+}
+"""What each group of figures shows."""
+
+_PICTURES, _PER_CLASS = 80, 100
+_SEEN, _UNSEEN = "#0072b2", "#d55e00"
+_TAU_S, _TAU_MU, _R = 5.0, 1.0, 4  # the paper's, for methods that have no such setting
+
+
+def draw(model: Model, problem: Problem, pair: tuple[str, str] | None = None) -> dict[str, "list[Figure]"]:
+    """All figures of a run by name, from some of its evaluation pictures; for `pair` see `apollonius`."""
+    features, labels = _sample(model, problem)
+    groups = {
+        "space": space(model, features, labels),
+        "relations": relations(model),
+        "apollonius": apollonius(model, features, labels, pair),
+        "boundary": boundary(model, problem),
+    }
+    return {name: figures for name, figures in groups.items() if figures}
+
+
+def save(drawn: "dict[str, list[Figure]]", folder: Path) -> list[Path]:
+    """Write figures as PNG files."""
+    return [
+        plots.save(figure, folder / f"{name}-{number}.png")
+        for name, figures in drawn.items()
+        for number, figure in enumerate(figures, start=1)
+    ]
+
+
+def space(model: Model, features: Tensor, labels: Tensor) -> "list[Figure]":
+    """Prototypes and feature clouds in two dimensions, seen and unseen classes apart but on the same axes.
+
+    Args:
+        model: gives prototypes, names and colours.
+        features: (N,C).
+        labels: (N,).
+    """
+    prototypes, vocabulary = model.prototypes().cpu(), model.vocabulary
+    chosen = _some_of_each(labels, _PER_CLASS)
+    features, labels = features[chosen], labels[chosen]
+    stars, dots = _common_plane(prototypes, features, labels, vocabulary.seen_indices)
+    low, high = torch.cat([stars, dots]).aminmax(dim=0)
+    (left, bottom), (right, top) = (low - 0.04 * (high - low)).tolist(), (high + 0.04 * (high - low)).tolist()
+    figures = []
+    for kind, own in (("seen", vocabulary.seen_indices), ("unseen", vocabulary.unseen_indices)):
+        figure, axes = plots.new_axes("first axis", "second axis", size=(5.4, 4.8))
+        axes.set_title(f"{kind} classes", color=plots.INK, fontsize="medium")
+        axes.set(xlim=(left, right + 0.1 * (right - left)), ylim=(bottom, top))  # names are written to the right
+        others = [label for label in range(len(vocabulary)) if label not in own]
+        axes.plot(*stars[others].T, "*", color="#999999", markersize=5)
+        for label in own:
+            colour, cloud = _colour(model, label), dots[labels == label]
+            axes.plot(*cloud.T, ".", color=colour, alpha=0.4, markersize=3)
+            if len(cloud):
+                axes.plot(*torch.stack([stars[label], cloud.mean(0)]).T, color=plots.INK, linewidth=0.5, alpha=0.7)
+        for label in own:
+            colour = _colour(model, label)
+            axes.plot(*stars[label], "*", color=colour, markersize=13, markeredgecolor=plots.INK, markeredgewidth=0.6)
+        plots.name_points(axes, stars[list(own)], [plots.starred(vocabulary.names[label], vocabulary) for label in own])
+        figures.append(figure)
+    return figures
+
+
+def relations(model: Model) -> "list[Figure]":
+    """Relations r and r^ of the seen classes side by side, the paper's equations 7 and 8."""
+    seen, settings = list(model.vocabulary.seen_indices), model.recipe.method
+    names = [model.vocabulary.names[label] for label in seen]
+    spaces = (
+        ("r: word vectors", model.vectors, getattr(settings, "tau_s", _TAU_S)),
+        ("r̂: prototypes", model.prototypes().cpu(), getattr(settings, "tau_mu", _TAU_MU)),
+    )
+    figures = []
+    for name, points, tau in spaces:
+        matrix = losses.relations(points[seen], tau)
+        diagonal = torch.eye(len(names), dtype=torch.bool)
+        low = matrix.amin(1, keepdim=True)  # the diagonal is always the largest
+        high = matrix.masked_fill(diagonal, 0).amax(1, keepdim=True)
+        shown = ((matrix - low) / (high - low).clamp(min=1e-12)).masked_fill(diagonal, torch.nan)
+        side = max(4.2, 0.17 * len(names) + 1)
+        figure, axes = plots.new_axes("", "", size=(side, side), grid=False)
+        axes.set_title(f"{name}, τ = {tau:g}", color=plots.INK, fontsize="medium")
+        axes.imshow(shown, cmap="cividis", vmin=0, vmax=1)
+        if len(names) <= plots.MOST_NAMES:
+            axes.set_xticks(range(len(names)), names, rotation=90, fontsize="xx-small")
+            axes.set_yticks(range(len(names)), names, fontsize="xx-small")
+        figures.append(figure)
+    return figures
+
+
+def apollonius(model: Model, features: Tensor, labels: Tensor, pair: tuple[str, str] | None = None) -> "list[Figure]":
+    """The decision between a seen and an unseen class, at true distances.
+
+    With e the direction from mu_s to mu_u, a pixel is drawn at x = (v - mu_s) . e and y = |v - mu_s - x e|: its
+    distances to both prototypes are those of the embedding space, so the lines are where the rules really decide.
+
+    Args:
+        model: gives prototypes, names, sigma and gamma.
+        features: (N,C).
+        labels: (N,).
+        pair: names of the seen and the unseen class; if None, those that meet most often.
+    """
+    vocabulary, prototypes = model.vocabulary, model.prototypes().cpu()
+    seen, unseen = list(vocabulary.seen_indices), list(vocabulary.unseen_indices)
+    if not seen or not unseen or not len(features):
+        return []
+    distances = torch.cdist(features, prototypes)
+    near = torch.tensor(seen)[distances[:, seen].argmin(1)]
+    near_unseen = torch.tensor(unseen)[distances[:, unseen].argmin(1)]
+    meetings = near * len(vocabulary) + near_unseen
+    if pair is None:
+        of_unseen = torch.isin(labels, torch.tensor(unseen)) & (labels == near_unseen)
+        chosen = int((meetings[of_unseen] if of_unseen.any() else meetings).mode().values)
+        s, u = divmod(chosen, len(vocabulary))
+    else:
+        s = vocabulary.index(choose("seen class", pair[0], vocabulary.seen))
+        u = vocabulary.index(choose("unseen class", pair[1], vocabulary.unseen))
+    pixels = (meetings == s * len(vocabulary) + u).nonzero().flatten()
+    pixels = pixels[_some_of_each(labels[pixels], 2 * _PER_CLASS)]
+    points = _beside_axis(features[pixels], prototypes[s], prototypes[u])
+    return [_apollonius(model, (s, u), points, labels[pixels], float((prototypes[u] - prototypes[s]).norm()))]
+
+
+def _apollonius(model: Model, pair: tuple[int, int], points: Tensor, labels: Tensor, span: float) -> "Figure":
+    figure, axes = plots.new_axes("along the line between the prototypes", "distance from it", size=(6.4, 5.2))
+    names = [plots.starred(model.vocabulary.names[label], model.vocabulary) for label in pair]
+    groups = [
+        ("truth: another class", (labels != pair[0]) & (labels != pair[1]), "#999999", "."),
+        (f"truth: {names[0]}", labels == pair[0], _SEEN, "o"),
+        (f"truth: {names[1]}", labels == pair[1], _UNSEEN, "x"),
+    ]
+    for name, chosen, colour, marker in groups:
+        if chosen.any():
+            axes.plot(*points[chosen].T, marker, color=colour, markersize=4, alpha=0.6, label=name)
+    for name, position, colour in ((names[0], 0.0, _SEEN), (names[1], span, _UNSEEN)):
+        axes.plot(position, 0, "*", color=colour, markersize=18, markeredgecolor=plots.INK)
+        axes.annotate(name, (position, 0), xytext=(0, 12), textcoords="offset points", ha="center", color=plots.INK)
+    top = max([span / 2, *points[:, 1].tolist()]) * 1.1
+    left, right = min([0.0, *points[:, 0].tolist()]), max([span, *points[:, 0].tolist()])
+    _decision_lines(axes, model.recipe.decision, span, top)
+    axes.set(xlim=(left - 0.12 * span, right + 0.12 * span), ylim=(-0.04 * top, top), aspect="equal")
+    figure.legend(frameon=False, fontsize="small", labelcolor=plots.INK, loc="outside lower center", ncols=2)
+    return figure
+
+
+def _decision_lines(axes: "Axes", decision: Decision, span: float, top: float) -> None:
+    """Where the paper's rules decide between prototypes at (0,0) and (span,0)."""
+    axes.axvline(span / 2, color=plots.INK, linestyle="--", linewidth=1, label="NN")
+    sigma, gamma = (decision.replace(rule).value for rule in ("ac", "cs"))
+    if sigma < 1:
+        angle = torch.linspace(0, torch.pi, 200)
+        centre, radius = -(sigma**2) * span / (1 - sigma**2), sigma * span / (1 - sigma**2)
+        circle = f"AC's circle, d$_s$ / d$_u$ = {sigma:.2f}"
+        axes.plot(centre + radius * angle.cos(), radius * angle.sin(), color="#009e73", linewidth=2, label=circle)
+    if 0 < gamma < span:
+        height = torch.linspace(0, top, 200)
+        bent = gamma / 2 * (1 + height**2 / ((span / 2) ** 2 - (gamma / 2) ** 2)).sqrt()
+        hyperbola = f"CS's hyperbola, d$_u$ - d$_s$ = {gamma:.2g}"
+        axes.plot(span / 2 - bent, height, "-.", color="#cc79a7", linewidth=2, label=hyperbola)
+
+
+def boundary(model: Model, problem: Problem) -> "list[Figure]":
+    """A picture, its stacked prototypes, its features and its virtual prototypes, as colours.
+
+    None for a classifier: void has no row in it, and nothing draws features to virtual prototypes.
+    """
+    if isinstance(model.method, ClassifierMethod):
+        return []
+    index = int((data.class_presence(problem.val).sum(1)).argmax())
+    sample = problem.val[index]
+    features = Segmenter(model).encode(sample.image).features.cpu()
+    table = torch.cat([model.prototypes(), _of_void(model)]).cpu()
+    size, r = features.shape[2:], getattr(model.recipe.method, "r", _R)
+    sharp, smooth = (virtual_prototypes(sample.labels, table, size, r=factor) for factor in (1, r))
+    labels = F.interpolate(sample.labels[None, None].double(), size=tuple(size))[0, 0].long()
+    void = labels == VOID
+    if void.all():
+        return []
+    centre, main = _main_axes(table[torch.unique(labels[~void])], 2)
+    maps = [(map_.movedim(0, -1) - centre) @ main for map_ in (sharp, features[0], smooth)]
+    own = maps[0][~void].aminmax(dim=0)  # of the prototypes, sharp or blended
+    limits = (own, maps[1].flatten(0, 1).aminmax(dim=0), own)
+    coloured = [_two_axes_as_colour(*part) for part in zip(maps, limits, strict=True)]
+    for map_ in (coloured[0], coloured[2]):
+        map_[void] = 0.5
+    titles = ("prototypes by the mask", "features", f"virtual prototypes, r = {r}")
+    figures = []
+    for title, image in [("picture", sample.image.permute(1, 2, 0)), *zip(titles, coloured, strict=True)]:
+        figure, axes = plots.new_axes("", "", size=(3.0, 2.8), grid=False)
+        axes.imshow(image, interpolation="nearest")
+        axes.set_axis_off()
+        axes.set_title(title, color=plots.INK, fontsize="medium")
+        figures.append(figure)
+    return figures
+
+
+def _two_axes_as_colour(map_: Tensor, limits: tuple[Tensor, Tensor]) -> Tensor:
+    """(H,W,2) as RGB (H,W,3): the first axis from dark to light, the second from blue to yellow.
+
+    Colour-blind people tell both apart.
+    """
+    low, high = limits
+    light, yellow = ((map_ - low) / (high - low).clamp(min=1e-6)).clamp(0, 1).unbind(-1)
+    light, yellow = 0.25 + 0.5 * light, 0.5 * (yellow - 0.5)
+    return torch.stack([light + yellow, light + yellow, light - yellow], dim=-1)
+
+
+def virtual_prototypes(labels: Tensor, prototypes: Tensor, size: tuple[int, ...] | torch.Size, r: int) -> Tensor:
+    """mu~ of one picture, (C,H,W): prototypes stacked by the labels at 1/r of the size, interpolated back.
+
+    Args:
+        labels: (Ho,Wo).
+        prototypes: (K+1,C), the last one that of void.
+        size: (H,W).
+        r: how many times smaller the labels are made; 1 gives the sharp map.
+    """
+    fine = F.interpolate(labels[None, None].double(), size=tuple(size))
+    coarse = F.interpolate(fine, size=[max(1, side // r) for side in size])[0, 0].long()
+    stacked = prototypes[coarse.masked_fill(coarse == VOID, len(prototypes) - 1)].permute(2, 0, 1)
+    return F.interpolate(stacked[None], size=tuple(size), mode="bilinear", align_corners=False)[0]
+
+
+def _of_void(model: Model) -> Tensor:
+    """What the semantic encoder makes of no word at all."""
+    with torch.no_grad():
+        nothing = torch.zeros_like(model.vectors[:1]).to(next(model.method.parameters()).device)
+        return model.method.prototypes(nothing, ("void",))
+
+
+def _sample(model: Model, problem: Problem) -> tuple[Tensor, Tensor]:
+    """Features (N,C) and labels (N,) of evenly chosen evaluation pictures, unseen classes first among them."""
+    features, labels = zip(*_encoded(model, problem), strict=True)
+    return torch.cat(features), torch.cat(labels)
+
+
+def _encoded(model: Model, problem: Problem) -> Iterator[tuple[Tensor, Tensor]]:
+    unseen = list(problem.vocabulary.unseen_indices)
+    order = data.class_presence(problem.val)[:, unseen].sum(1).argsort(descending=True, stable=True)
+    segmenter = Segmenter(model)
+    for index in order[:: max(1, len(order) // _PICTURES)].tolist():
+        sample = problem.val[index]
+        features = segmenter.encode(sample.image).features[0].cpu()
+        labels = F.interpolate(sample.labels[None, None].double(), size=features.shape[1:]).long().flatten()
+        known = labels != VOID
+        yield features.flatten(1).T[known], labels[known]
+
+
+def _some_of_each(labels: Tensor, most: int) -> Tensor:
+    """Indices of up to `most` evenly spread pixels of every label."""
+    parts = []
+    for label in torch.unique(labels):
+        indices = (labels == label).nonzero().flatten()
+        parts.append(indices[:: max(1, len(indices) // most)][:most])
+    return torch.cat([torch.empty(0, dtype=torch.int64), *parts])
+
+
+def _main_axes(points: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The centre (C,) of points (N,C) and the axes (C,count) along which they vary most."""
+    centre = points.mean(0)
+    offsets = points - centre
+    return centre, torch.linalg.eigh(offsets.T @ offsets).eigenvectors[:, -count:].flip(1)
+
+
+def _common_plane(prototypes: Tensor, features: Tensor, labels: Tensor, seen: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """Prototypes and features on a plane, (K,2) and (N,2), each centred and scaled to a spread of one.
+
+    Its axes have the largest covariance between the prototypes of seen classes and the means of their features. What
+    features have in common and prototypes have not, which is much, tells no class from another and is left out.
+    """
+    shown = [label for label in seen if (labels == label).any()]
+    means = torch.stack([features[labels == label].mean(0) for label in shown])
+    pairs = [points - points.mean(0) for points in (prototypes[shown], means)]
+    together = pairs[0].T @ pairs[1]
+    main = torch.linalg.eigh(together + together.T).eigenvectors[:, -2:].flip(1)
+    stars, dots = (
+        (points - some.mean(0)) @ main / (own @ main).square().mean().sqrt().clamp(min=1e-12)
+        for points, some, own in zip((prototypes, features), (prototypes[shown], means), pairs, strict=True)
+    )
+    return stars, dots
+
+
+def _beside_axis(features: Tensor, start: Tensor, end: Tensor) -> Tensor:
+    """(N,2): how far along the line from start to end each feature lies, and how far from it."""
+    direction = F.normalize(end - start, dim=0)
+    offset = features - start
+    along = offset @ direction
+    return torch.stack([along, (offset - along[:, None] * direction).norm(dim=1)], dim=1)
+
+
+def _colour(model: Model, label: int) -> str:
+    if model.vocabulary.names[label] == model.vocabulary.background:
+        return "#777777"
+    return "#{:02x}{:02x}{:02x}".format(*model.vocabulary.colours[label])

@@ -1,0 +1,132 @@
+"""What segmenting a picture gives: labels by name, and why a pixel took its class."""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from joem.io import write_json
+from joem.overlay import Colour, overlay
+from joem.vocabulary import colours
+
+
+class Neighbour(NamedTuple):
+    """A class near a pixel."""
+
+    name: str
+    distance: float
+    trained: bool
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why a pixel takes its class.
+
+    Attributes:
+        x, y: column and row of the pixel.
+        first: the nearest class.
+        second: the second nearest class, if there are two.
+        ratio: d1 / d2, the distance to the first by that to the second; None without a second distance.
+        winners: what wins under each rule.
+    """
+
+    x: int
+    y: int
+    first: Neighbour
+    second: Neighbour | None
+    ratio: float | None
+    winners: dict[str, str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """A form that JSON can hold."""
+        second = self.second and self.second._asdict()
+        return {**asdict(self), "first": self.first._asdict(), "second": second}
+
+
+@dataclass(frozen=True)
+class Result:
+    """A segmented picture.
+
+    Attributes:
+        labels: (Ho,Wo) int64, indices into `names`.
+        names: the names that were asked for.
+        unseen: those among them that have no training masks.
+        pixels: the picture, (3,Ho,Wo) uint8.
+        background: the name of the background class, if it was asked for.
+        certainty: gives the confidence (Ho,Wo) of every pixel; it is only computed when asked for.
+    """
+
+    labels: Tensor
+    names: tuple[str, ...]
+    unseen: tuple[str, ...]
+    pixels: Tensor
+    background: str | None = None
+    certainty: Callable[[], Tensor] | None = field(default=None, repr=False)
+
+    @property
+    def colours(self) -> tuple[Colour, ...]:
+        """One RGB colour per name."""
+        return colours(self.names, self.background)
+
+    def areas(self) -> dict[str, float]:
+        """The share of the picture that each name covers."""
+        return {name: count / self.labels.numel() for name, count in self._pixels_by_name().items()}
+
+    def confidences(self) -> dict[str, float | None]:
+        """The mean of 1 - d / d' over the pixels of each name; None for names without a pixel.
+
+        d is the distance to the class the pixel took and d' that to the nearest other class. 0 means that another
+        class is as near, or nearer where the rule preferred this one; 1 that this one is met exactly.
+        """
+        return self._confidences
+
+    @cached_property
+    def _confidences(self) -> dict[str, float | None]:
+        if self.certainty is None:
+            return dict.fromkeys(self.names)
+        sums = torch.bincount(self.labels.flatten(), self.certainty().flatten().double(), minlength=len(self.names))
+        counted = zip(self._pixels_by_name().items(), sums.tolist(), strict=True)
+        return {name: total / count if count else None for (name, count), total in counted}
+
+    def mask(self) -> Image.Image:
+        """The labels as a palette PNG picture (as 16-bit grey where there are more than 256 names)."""
+        if len(self.names) > 256:
+            return Image.fromarray(self.labels.numpy().astype(np.uint16))
+        mask = Image.fromarray(self.labels.numpy().astype(np.uint8), mode="P")
+        mask.putpalette([channel for colour in self.colours for channel in colour])
+        return mask
+
+    def overlay(self, opacity: float = 0.6, legend: bool = True) -> Image.Image:
+        """The picture tinted by class, with a legend of the names that occur."""
+        return overlay(self.pixels, self.labels, self.names, self.colours, self.unseen, opacity, legend)
+
+    def save(self, path: str | Path) -> Path:
+        """Write overlay.png, mask.png and result.json into a folder."""
+        folder = Path(path)
+        folder.mkdir(parents=True, exist_ok=True)
+        self.overlay().save(folder / "overlay.png")
+        self.mask().save(folder / "mask.png")
+        write_json(folder / "result.json", self.to_dict())
+        return folder
+
+    def to_dict(self) -> dict[str, Any]:
+        """A form that JSON can hold."""
+        height, width = self.labels.shape
+        return {
+            "width": width,
+            "height": height,
+            "names": list(self.names),
+            "unseen": list(self.unseen),
+            "areas": self.areas(),
+            "confidences": self.confidences(),
+        }
+
+    def _pixels_by_name(self) -> dict[str, int]:
+        counts = torch.bincount(self.labels.flatten(), minlength=len(self.names)).tolist()
+        return dict(zip(self.names, counts, strict=True))

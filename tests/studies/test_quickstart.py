@@ -1,0 +1,29 @@
+import json
+import re
+
+from joem import cli
+from joem.studies import quickstart
+
+
+def test_quickstart_on_a_tiny_scale_does_every_step_and_repeats_itself(tiny, tmp_path):
+    recipe = tiny.changed(data={"train_count": 40, "val_count": 4, "scale": (1.0, 1.0)}, train={"epochs": 1})
+    first = quickstart.run(recipe, tmp_path / "a", used_folds=1).to_dict()
+    second = quickstart.run(recipe, tmp_path / "a", used_folds=1).to_dict()
+    for numbers in (first, second):
+        del numbers["seconds"], numbers["new_class"]["seconds_to_add"]
+    assert first == second
+    assert set(first["results"]) == set(first["shuffled_control"]) == {"nn", "cs", "ac"}
+    assert first["results"]["nn"] != first["shuffled_control"]["nn"]
+    stored = json.loads((tmp_path / "a" / "quickstart.json").read_text())
+    assert stored["chosen"] == first["chosen"]
+    page = (tmp_path / "a" / "report.html").read_text()
+    assert page.count("data:image/webp;base64,") == 2
+    assert page.count("<svg") == 2
+    assert not re.findall(r'(?:src|href)="(?!data:|#)', page)  # self-contained
+    for words in ("Apollonius", "shuffled words", quickstart.NEW_CLASS, "joem quickstart --seed 0"):
+        assert words in page
+
+
+def test_other_pictures_are_refused(capsys, tmp_path):
+    assert cli.main(["quickstart", "--recipe", "voc-zs3-2-lite", "--out", str(tmp_path)]) == 2
+    assert "about generated pictures, got a recipe of voc" in capsys.readouterr().err

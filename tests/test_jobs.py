@@ -1,0 +1,194 @@
+"""Jobs are done once each, whoever works on them and however he is stopped."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from joem import jobs
+from joem.errors import BadUsage, Interrupted, JoemError
+from joem.jobs import Job
+
+
+def job(folder, name, work=None, identity=None, **options):
+    return Job(folder / name / "result.json", identity or {"name": name}, work or (lambda: {"name": name}), **options)
+
+
+def refuse():
+    raise AssertionError("this was done already")
+
+
+def test_what_is_done_is_kept(tmp_path):
+    first = jobs.done(tmp_path / "a.json", {"seed": 0}, lambda: {"values": (1, 2.5)})
+    again = jobs.done(tmp_path / "a.json", {"seed": 0}, refuse)
+    assert first == again == {"values": [1, 2.5]}
+    assert json.loads((tmp_path / "a.json").read_text()) == {"identity": {"seed": 0}, "result": again}
+    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]  # no lock is left
+
+
+def test_nothing_is_kept_without_a_file():
+    assert jobs.done(None, {}, lambda: {"found": 1}) == {"found": 1}
+
+
+def test_a_result_of_something_else_is_refused_before_any_work(tmp_path):
+    jobs.done(tmp_path / "b/result.json", {"train": {"seed": 0, "epochs": 2}}, lambda: {})
+    wanted = {"a": job(tmp_path, "a", refuse), "b": job(tmp_path, "b", refuse, {"train": {"seed": 1, "epochs": 2}})}
+    with pytest.raises(BadUsage, match=r"b/result.json holds .* \(train.seed was 0, now 1\): give another --out") as told:
+        jobs.run_all(wanted)
+    assert f"remove {tmp_path / 'b'}." in str(told.value)
+    (tmp_path / "b/result.json").write_text("[]")
+    with pytest.raises(BadUsage, match="identity was None"):
+        jobs.run_all(wanted)
+    (tmp_path / "b/result.json").write_text("{")
+    with pytest.raises(JoemError, match=r"b/result.json cannot be read"):
+        jobs.run_all(wanted)
+
+
+def test_failures_are_noted_while_the_others_go_on(tmp_path):
+    def fail():
+        raise JoemError("out of luck")
+
+    failures = {}
+    found = jobs.run_all({1: job(tmp_path, "a", fail), 2: job(tmp_path, "b")}, failures=failures)
+    assert found == {2: {"name": "b"}}
+    assert str(failures[1]) == "out of luck"
+    assert jobs.run_all({1: job(tmp_path, "a"), 2: job(tmp_path, "b", refuse)}) == {1: {"name": "a"}, 2: {"name": "b"}}
+    with pytest.raises(JoemError, match="out of luck"):
+        jobs.run_all({1: job(tmp_path, "c", fail), 2: job(tmp_path, "d", refuse)})
+
+
+def test_a_stop_is_never_a_failure(tmp_path):
+    def stop():
+        raise Interrupted("at step 3")
+
+    failures = {}
+    with pytest.raises(Interrupted):
+        jobs.run_all({1: job(tmp_path, "a", stop), 2: job(tmp_path, "b", refuse)}, failures=failures)
+    assert failures == {}
+    assert jobs.run_all({1: job(tmp_path, "a")}) == {1: {"name": "a"}}  # its lock was freed
+
+
+def test_leftovers_go_when_the_result_is_there_and_not_before(tmp_path):
+    rest = tmp_path / "a/checkpoints"
+
+    def work():
+        rest.mkdir(parents=True)
+        return {}
+
+    wanted = {0: job(tmp_path, "a", work, leftovers=(rest,))}
+    jobs.run_all(wanted)
+    assert not rest.exists()
+    rest.mkdir()  # as if it had been stopped between writing and tidying up
+    jobs.run_all(wanted)
+    assert not rest.exists()
+
+
+def test_a_folder_that_cannot_be_written_to_is_told(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(JoemError, match=r"cannot be written to .* choose another --out"):
+        jobs.done(tmp_path / "file" / "a.json", {}, refuse)
+
+
+WORKER = """
+import os, sys, time
+from pathlib import Path
+from joem import jobs
+
+out, jobs._PAUSE = Path(sys.argv[1]), 0.05
+
+def work(name):
+    def note(event):
+        with open(out / "log", "a") as log:
+            log.write(f"{event} {name} {os.getpid()}\\n")
+    def run():
+        note("begin")
+        if name == "3" and not (out / "hangs").exists():
+            (out / "hangs").write_text(str(os.getpid()))
+            time.sleep(600)
+        time.sleep(0.1)
+        note("end")
+        return {"by": os.getpid()}
+    return run
+
+names = [str(number) for number in range(8)]
+found = jobs.run_all({name: jobs.Job(out / name / "result.json", {"name": name}, work(name)) for name in names})
+assert list(found) == names
+print(sorted(found.items()))
+"""
+
+
+def test_processes_share_jobs_and_take_over_those_of_a_killed_one(tmp_path):
+    command = [sys.executable, "-c", WORKER, str(tmp_path)]
+    workers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    try:
+        wait_for(lambda: (tmp_path / "hangs").exists() and (tmp_path / "hangs").read_text())
+        victim = int((tmp_path / "hangs").read_text())
+        wait_for(lambda: len(list(tmp_path.glob("*/result.json"))) == 7)  # the others wait for the last one only
+        assert [worker.poll() for worker in workers] == [None] * 3
+        os.kill(victim, signal.SIGKILL)
+        printed = [worker.communicate(timeout=60)[0] for worker in workers if worker.pid != victim]
+    finally:
+        for worker in workers:
+            worker.kill()
+    assert all(worker.wait() == (-signal.SIGKILL if worker.pid == victim else 0) for worker in workers)
+    assert printed[0] == printed[1]  # all know all results
+    events = [line.split() for line in (tmp_path / "log").read_text().splitlines()]
+    ended = [name for event, name, _ in events if event == "end"]
+    assert sorted(ended) == [str(number) for number in range(8)]  # each once
+    assert [name for event, name, _ in events if event == "begin"].count("3") == 2
+    assert not list(tmp_path.glob("*/.*.lock"))
+
+
+def wait_for(condition, seconds=60):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+TOGETHER = """
+import os, sys
+from pathlib import Path
+from joem import jobs, parallel
+from joem.errors import JoemError
+
+parallel.join()
+rank, out = int(os.environ["RANK"]), Path(sys.argv[1])
+
+def work(name):
+    def run():
+        (out / f"{name}-{rank}").write_text("")
+        assert parallel.gathered(name) == [name, name]  # both work on it at once
+        if name == "b":
+            raise JoemError("both failed")
+        return {"by": rank}
+    return run
+
+failures = {}
+wanted = {name: jobs.Job(out / name / "result.json", {}, work(name)) for name in "abc"}
+found = jobs.run_all(wanted, failures=failures)
+assert found == {"a": {"by": 0}, "c": {"by": 0}}, found
+assert list(failures) == ["b"]
+(out / f"done-{rank}").write_text("")
+"""
+
+
+def test_processes_that_torchrun_starts_work_together(tmp_path):
+    (tmp_path / "script.py").write_text(TOGETHER)
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    ended = subprocess.run(
+        [*launcher, str(tmp_path / "script.py"), str(tmp_path)],
+        check=False,
+        timeout=120,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert ended.returncode == 0, ended.stderr
+    made = {path.name for path in Path(tmp_path).iterdir() if path.is_file()} - {"script.py"}
+    assert made == {"done-0", "done-1", *(f"{name}-{rank}" for name in "abc" for rank in (0, 1))}

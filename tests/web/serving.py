@@ -1,0 +1,64 @@
+"""A service on a small untrained model, and how tests ask it."""
+
+import io
+import json
+import struct
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from fastapi.testclient import TestClient
+from PIL import Image
+
+from joem import Segmenter, engine
+from joem.data.scenes import Scenes
+from joem.engine.model import Model
+from joem.web import Limits, create_app
+from joem.web.gallery import generated
+
+NAMES = ["background", "red circle", "blue ring", "brown horse"]
+HERE = "http://localhost"
+KINDS = {"png": "PNG", "jpeg": "JPEG", "webp": "WEBP", "gif": "GIF", "bmp": "BMP"}
+
+
+def untrained(recipe) -> Segmenter:
+    torch.manual_seed(0)
+    return Segmenter(Model.create(recipe, engine.open_problem(recipe.data).vocabulary))
+
+
+@contextmanager
+def connect(segmenter, token=None, **limits):
+    app = create_app(segmenter, Limits(**limits), token, generated(segmenter.model.recipe.data))
+    with TestClient(app, HERE, raise_server_exceptions=False) as client:
+        yield client
+
+
+def scene_image(index=0, size=64):
+    return Image.fromarray(Scenes(index + 1, size)[index].image.permute(1, 2, 0).numpy())
+
+
+def as_file(image, kind="PNG", **options):
+    file = io.BytesIO()
+    image.save(file, kind, **options)
+    return file.getvalue()
+
+
+def send(client, body, kind="image/png", **options):
+    return client.post("/api/scenes", content=body, headers={"Content-Type": kind}, **options)
+
+
+def encode(client, image=None):
+    answer = send(client, as_file(image or scene_image()))
+    assert answer.status_code == 200, answer.text
+    return f"/api/scenes/{answer.json()['scene']}"
+
+
+def unpack(content):
+    """The description of the form in docs/serve.md, in numpy."""
+    (length,) = struct.unpack_from("<I", content)
+    header = json.loads(content[4 : 4 + length])
+    pixels, start = header["width"] * header["height"], 4 + length
+    planes = [np.frombuffer(content, "<f4", pixels, start + 4 * pixels * i) for i in range(4)]
+    planes += [np.frombuffer(content, "u1", pixels, start + 16 * pixels + pixels * i) for i in range(2)]
+    assert len(content) == start + 18 * pixels
+    return header, planes

@@ -1,0 +1,204 @@
+"""Many requests at once, slow ones, and what is kept in memory."""
+
+import asyncio
+import socket
+import threading
+from contextlib import contextmanager
+
+import httpx2 as httpx
+import pytest
+import torch
+import uvicorn
+from serving import as_file, connect, encode, scene_image, send, untrained
+
+from joem import Segmenter
+from joem.segmenter import Scene
+from joem.web import Limits, create_app, decoding
+from joem.web.cache import SceneCache
+from joem.web.failures import Refusal
+from joem.web.metrics import Metrics
+from joem.web.middleware import Admission, BoundedSend, RequestBounds
+from joem.web.server import _listen
+from joem.web.service import Service
+from joem.web.work import Workers
+
+
+@pytest.fixture(scope="module")
+def segmenter(shared_tiny) -> Segmenter:
+    return untrained(shared_tiny)
+
+
+@contextmanager
+def slow(segmenter, monkeypatch):
+    """A segmenter that encodes only when told."""
+    go, encode = threading.Event(), segmenter.encode
+    monkeypatch.setattr(segmenter, "encode", lambda image: go.wait(20) and encode(image))
+    try:
+        yield go
+    finally:
+        go.set()
+
+
+def later(function, *arguments):
+    """Call a function in a thread; the list it returns gets the answer."""
+    found = []
+    thread = threading.Thread(target=lambda: found.append(function(*arguments)))
+    thread.start()
+    return thread, found
+
+
+def wait_until_inside(client, count):
+    for _ in range(2000):
+        if f"joem_requests {count:.1f}" in client.get("/metrics").text:
+            return
+        threading.Event().wait(0.005)
+    pytest.fail(f"there never were {count} requests under way")
+
+
+def test_health_answers_while_it_works(segmenter, monkeypatch):
+    with connect(segmenter, workers=1) as client, slow(segmenter, monkeypatch) as go:
+        thread, found = later(send, client, as_file(scene_image()))
+        wait_until_inside(client, 1)
+        assert client.get("/health").json() == {"status": "ok"}
+        assert not found
+        go.set()
+        thread.join()
+        assert found[0].status_code == 200
+        wait_until_inside(client, 0)
+
+
+@pytest.mark.parametrize(("limits", "status"), [({"per_client": 2}, 429), ({"queue": 2}, 503)])
+def test_too_much_at_once_is_refused(segmenter, monkeypatch, limits, status):
+    with connect(segmenter, workers=1, **limits) as client, slow(segmenter, monkeypatch) as go:
+        under_way = [later(send, client, as_file(scene_image(i))) for i in range(2)]
+        wait_until_inside(client, 2)
+        refused = send(client, as_file(scene_image(2)))
+        assert refused.status_code == status
+        assert refused.headers["retry-after"] == "1"
+        assert "under way" in refused.json()["message"]
+        go.set()
+        for thread, found in under_way:
+            thread.join()
+            assert found[0].status_code == 200
+
+
+def test_work_that_takes_too_long(segmenter, monkeypatch):
+    begun, read = [], decoding.read_picture
+    monkeypatch.setattr("joem.web.service.read_picture", lambda *given: begun.append(1) or read(*given))
+    with connect(segmenter, workers=1, seconds=0.2) as client, slow(segmenter, monkeypatch) as go:
+        for thread, found in [later(send, client, as_file(scene_image(i))) for i in range(2)]:
+            thread.join()
+            assert found[0].status_code == 504
+            assert "0.2 s" in found[0].json()["message"]
+        go.set()
+        assert send(client, as_file(scene_image(2))).status_code == 200
+    assert len(begun) == 2  # what still waited when its time was over was dropped
+
+
+def test_a_body_that_comes_too_slowly():
+    async def drip():
+        await asyncio.sleep(5)
+
+    async def app(scope, receive, send):
+        with pytest.raises(Refusal) as refusal:
+            await receive()
+        assert refusal.value.status_code == 408
+
+    limits = Limits(seconds=0.05)
+    bounds = RequestBounds(app, Admission(limits), limits, Metrics())
+    scope = {"type": "http", "method": "POST", "path": "/api/scenes", "headers": [(b"host", b"localhost")]}
+    asyncio.run(bounds(scope, drip, None))
+
+
+def test_an_answer_goes_in_pieces():
+    sent, content = [], bytes(range(256)) * 2500
+
+    async def send(message):
+        sent.append(message)
+
+    asyncio.run(BoundedSend(send, 1)({"type": "http.response.body", "body": content}))
+    assert b"".join(message["body"] for message in sent) == content
+    assert max(len(message["body"]) for message in sent) == 256 * 1024
+    assert [message.get("more_body", False) for message in sent] == [True, True, True, False]
+
+
+@contextmanager
+def listening(app, seconds):
+    """The app on a real socket."""
+    listener = _listen("127.0.0.1", 0, seconds)
+    server = uvicorn.Server(uvicorn.Config(app, log_level="critical"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    try:
+        yield server, listener.getsockname()
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="only Linux lets go of closed connections")
+def test_a_client_that_never_reads_counts_and_is_dropped(segmenter, monkeypatch):
+    monkeypatch.setattr(Service, "ranking", lambda *_: bytes(28_000_000))
+    app = create_app(segmenter, Limits(seconds=2))
+    with listening(app, 2) as (server, address), httpx.Client(base_url=f"http://127.0.0.1:{address[1]}") as client:
+        headers = "Host: localhost\r\nContent-Type: application/json\r\nContent-Length: 2"
+        request = f"POST {encode(client)}/ranking HTTP/1.1\r\n{headers}\r\n\r\n{{}}"
+        with socket.create_connection(address) as silent:
+            silent.sendall(request.encode())
+            wait_until_inside(client, 1)
+            wait_until_inside(client, 0)
+            client.close()
+            for _ in range(2000):
+                if not server.server_state.connections:
+                    break
+                threading.Event().wait(0.005)
+            assert not server.server_state.connections
+
+
+def test_closing_finishes_what_runs_and_drops_what_waits():
+    workers, started, go, done = Workers(Limits(workers=1)), threading.Event(), threading.Event(), []
+
+    def work():
+        started.set()
+        go.wait(10)
+        done.append(1)
+
+    async def main():
+        running, waiting = (asyncio.ensure_future(workers.run(work)) for _ in range(2))
+        await asyncio.to_thread(started.wait, 10)
+        threading.Timer(0.1, go.set).start()
+        await asyncio.to_thread(workers.close)
+        await asyncio.wait([running, waiting])
+        assert waiting.cancelled()
+
+    asyncio.run(main())
+    assert done == [1]
+
+
+def a_scene(numbers):
+    return Scene(None, torch.zeros(0, dtype=torch.uint8), torch.zeros(numbers))
+
+
+def test_the_cache_keeps_what_was_used_last_within_its_bytes():
+    cache = SceneCache(1000)
+    for key in "abc":
+        cache.put(key, a_scene(80))
+    cache.get("a")
+    cache.put("d", a_scene(80))
+    assert [key for key in "abcd" if cache.get(key)] == ["a", "c", "d"]
+    assert cache.bytes == 960
+    cache.put("d", a_scene(80))
+    assert cache.bytes == 960
+    cache.put("e", a_scene(500))  # larger than all room there is: kept, alone
+    assert (len(cache), cache.bytes) == (1, 2000)
+    cache.put("f", a_scene(10))
+    assert (len(cache), cache.bytes) == (1, 40)
+
+
+def test_a_scene_that_was_let_go_can_be_sent_again(segmenter):
+    with connect(segmenter, cache_bytes=1) as client:
+        first = encode(client, scene_image(0))
+        encode(client, scene_image(1))
+        assert client.post(f"{first}/segment", json={}).status_code == 404
+        assert encode(client, scene_image(0)) == first
+        assert client.post(f"{first}/segment", json={}).status_code == 200
