@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: install quickstart browser test lint clean
+.PHONY: install quickstart browser test lint docs clean
 
 install: $(VENV)/.installed
 
@@ -20,6 +20,9 @@ lint: install
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
+docs: install
+	$(BIN)/mkdocs build --strict --quiet
+
 # The page is tested in Chromium: the one at hand, else the system's package, else playwright's own.
 browser: install
 	@command -v chromium || command -v chromium-browser || command -v google-chrome \
@@ -28,7 +31,7 @@ browser: install
 	  || echo "No Chromium could be installed: the tests of the page will be skipped."
 
 # Two processes of one thread each: tests work on small tensors, where threads wait for each other more than they work.
-test: lint browser
+test: lint docs browser
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist worksteal --cov=joem --cov-report=term
 
 clean:

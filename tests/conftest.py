@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from joem import progress
+from joem import engine, progress
 from joem.engine import Model
+from joem.engine.training import Run
 from joem.recipe import Recipe
 
 REAL_DATA = Path(__file__).parents[2] / "shared" / "data"
@@ -88,3 +89,37 @@ def spread(model: Model, pixels: torch.Tensor) -> Model:
         model.method.semantic.weight.mul_(features.std() / model.prototypes().std())
         model.method.semantic.bias.add_(features.mean(1) - model.prototypes().mean(0))
     return model
+
+
+def make_run(recipe: Recipe) -> Run:
+    """A run that has not begun, to take single steps with."""
+    return Run(recipe, engine.open_problem(recipe.data), engine.launched(recipe.train), None)
+
+
+def fresh_model(recipe: Recipe) -> Model:
+    """An untrained model of a recipe."""
+    return Model.create(recipe, engine.open_problem(recipe.data).vocabulary)
+
+
+def weights(model: Model) -> dict[str, torch.Tensor]:
+    """All tensors of a model, as they are now."""
+    return {key: value.clone() for key, value in model.method.state_dict().items()}
+
+
+def assert_same_weights(one: Model, other: Model) -> None:
+    """Both models have the same tensors, bit for bit."""
+    found, expected = weights(one), weights(other)
+    assert found.keys() == expected.keys()
+    for key in expected:
+        assert torch.equal(found[key], expected[key]), key
+
+
+def stop_after(patch: pytest.MonkeyPatch, step: int) -> None:
+    """Interrupt every run after that step, as Ctrl-C does."""
+    original = Run.train_step
+
+    def train_step(run, images, labels):
+        run.stop = run.step + 1 == step
+        return original(run, images, labels)
+
+    patch.setattr(Run, "train_step", train_step)

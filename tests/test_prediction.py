@@ -6,7 +6,7 @@ import pytest
 import torch
 from PIL import Image
 
-from joem import Segmenter, cli, engine, prediction
+from joem import Segmenter, cli, decision, engine, prediction
 from joem.data.scenes import Scenes
 from joem.engine.model import Model
 from joem.errors import BadUsage
@@ -73,8 +73,8 @@ def test_a_place_without_pictures_is_bad_usage(place, tmp_path, monkeypatch):
 @pytest.mark.parametrize("jobs", [1, 3])
 def test_equal_names_do_not_overwrite_one_another(segmenter, photos, tmp_path, jobs):
     pictures = prediction.find_pictures([str(photos)])
-    wish = prediction.Wish(NAMES, rule="nn")
-    done = list(prediction.predict(segmenter, pictures, wish, tmp_path / "out", jobs))
+    request = prediction.Request(NAMES, rule="nn")
+    done = list(prediction.predict(segmenter, pictures, request, tmp_path / "out", jobs))
     assert [each.folder.name for each in done] == ["a", "a-2", "A-3"]
     for each in done:
         expected = segmenter.encode(each.picture).segment(NAMES, "nn").labels.numpy()
@@ -83,23 +83,55 @@ def test_equal_names_do_not_overwrite_one_another(segmenter, photos, tmp_path, j
         assert json.loads((each.folder / "result.json").read_text()) == each.found
 
 
-def test_a_wish_that_cannot_be_met_fails_before_any_picture_is_read(segmenter, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        (prediction.Request(["zzxqy"]), "zzxqy"),
+        (prediction.Request(rule="no"), "Unknown rule 'no'"),
+        (prediction.Request(rule="ac", values={"sigma": 3.0}), "sigma must be in"),
+        (prediction.Request(values={"strength": 3.0}), "Unknown parameter of a rule 'strength'"),
+        (prediction.Request(longest=0), "at least one pixel"),
+    ],
+)
+def test_what_cannot_be_met_fails_before_any_picture_is_read_or_encoded(
+    segmenter, tmp_path, monkeypatch, asked, message
+):
     monkeypatch.setattr("joem.data.read_image", lambda path: pytest.fail("read"))
-    for wish in (prediction.Wish(["zzxqy"]), prediction.Wish(rule="ac", sigma=3.0), prediction.Wish(longest=0)):
-        with pytest.raises(BadUsage):
-            list(prediction.predict(segmenter, [tmp_path / "a.png"], wish, tmp_path))
+    monkeypatch.setattr(type(segmenter.model.method), "features", lambda *_: pytest.fail("encoded"))
+    with pytest.raises(BadUsage, match=message):
+        list(prediction.predict(segmenter, [tmp_path / "a.png"], asked, tmp_path))
+
+
+def test_every_picture_is_encoded_and_ranked_once(segmenter, photos, tmp_path, monkeypatch):
+    counts = {"rank": 0, "features": 0}
+
+    def counted(name, function):
+        def call(*given, **named):
+            counts[name] += 1
+            return function(*given, **named)
+
+        return call
+
+    method = type(segmenter.model.method)
+    monkeypatch.setattr(decision, "rank", counted("rank", decision.rank))
+    monkeypatch.setattr(method, "features", counted("features", method.features))
+    request = prediction.Request(["background", "red circle", "green dog"], "cs", {"gamma": 0.1})
+    pictures = prediction.find_pictures([str(photos)])
+    done = list(prediction.predict(segmenter, pictures, request, tmp_path / "out"))
+    assert all(each.found["confidences"] for each in done)
+    assert counts == {"rank": 3, "features": 3}
 
 
 def test_no_jobs_are_too_few(segmenter, photos, tmp_path):
     with pytest.raises(BadUsage, match="--jobs must be at least 1, got 0"):
-        list(prediction.predict(segmenter, [], prediction.Wish(), tmp_path, jobs=0))
+        list(prediction.predict(segmenter, [], prediction.Request(), tmp_path, jobs=0))
 
 
 def test_a_picture_that_cannot_be_saved_stops_no_other(segmenter, photos, tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "a").write_text("in the way")
     done = list(
-        prediction.predict(segmenter, prediction.find_pictures([str(photos)]), prediction.Wish(), tmp_path / "out")
+        prediction.predict(segmenter, prediction.find_pictures([str(photos)]), prediction.Request(), tmp_path / "out")
     )
     assert [each.error is None for each in done] == [False, True, True]
     assert "a.bmp" in done[0].error
@@ -188,7 +220,7 @@ def test_names_added_with_commas_between_are_several(segmenter, photos, tmp_path
         (("--gamma", 0.7), "--gamma is for the rule cs, but the rule is ac: add --rule cs."),
     ],
 )
-def test_wishes_that_make_no_sense_are_bad_usage(segmenter, photos, tmp_path, capsys, words, message):
+def test_options_that_make_no_sense_are_bad_usage(segmenter, photos, tmp_path, capsys, words, message):
     model = segmenter.save(tmp_path / "model")
     code, _, told = run(capsys, "predict", photos / "a.png", "--model", model, "--out", tmp_path / "o", *words)
     assert code == 2

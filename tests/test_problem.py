@@ -13,7 +13,7 @@ from PIL import Image
 from scipy.io import savemat
 
 from joem import cli, data, engine, methods, protocols, recipe
-from joem.data.preparation import context
+from joem.data.preparation import prepare_context as context
 from joem.engine import Model
 from joem.errors import BadUsage, JoemError
 from joem.recipe import DataSettings, DecisionSettings, Recipe

@@ -15,7 +15,7 @@ from joem.data.scenes import Scenes
 from joem.engine.model import Model
 from joem.errors import BadUsage, JoemError
 from joem.model_folder import BOX, boxed
-from joem.segmenter import Result
+from joem.result import Result
 
 
 @pytest.fixture
@@ -131,18 +131,18 @@ def test_a_class_of_several_words_is_as_near_as_the_nearest_of_them(segmenter, p
 def test_the_ranking_of_classes_by_their_words_is_that_of_a_slow_loop(segmenter, picture, classes):
     scene = segmenter.encode(picture[:, :9, :11])
     distances, trained = scene.distances(classes), set(segmenter.vocabulary.seen)
-    seen = [place for place, name in enumerate(classes) if trained & set(name.split("|"))]
+    seen = [index for index, name in enumerate(classes) if trained & set(name.split("|"))]
     ranking = scene.ranking(classes)
     for y in range(9):
         for x in range(11):
-            near = sorted((float(distances[place, y, x]), place) for place in seen)
-            far = sorted((float(distances[place, y, x]), place) for place in range(len(classes)) if place not in seen)
-            for found, (distance, place) in zip(
+            near = sorted((float(distances[index, y, x]), index) for index in seen)
+            far = sorted((float(distances[index, y, x]), index) for index in range(len(classes)) if index not in seen)
+            for found, (distance, index) in zip(
                 ((ranking.seen, ranking.seen_distance), (ranking.unseen, ranking.unseen_distance)),
                 ((near or [(torch.inf, -1)])[0], (far or [(torch.inf, -1)])[0]),
                 strict=True,
             ):
-                assert found[0][0, y, x] == place
+                assert found[0][0, y, x] == index
                 assert float(found[1][0, y, x]) == pytest.approx(distance, rel=1e-4)
             second = near[1][0] if len(near) > 1 else torch.inf
             assert float(ranking.second_seen_distance[0, y, x]) == pytest.approx(second, rel=1e-4)
@@ -167,22 +167,61 @@ def test_the_ranking_is_kept_while_only_the_rule_changes(segmenter, picture, mon
     assert all(torch.equal(a, b) for a, b in zip(scene.ranking(names), kept, strict=True))
 
 
-@pytest.mark.parametrize("rule", ["nn", "cs", "ac", "ratio"])
-def test_confidence_is_that_of_a_slow_loop(segmenter, picture, rule):
-    names = ["background", "red circle", "cow", "dog", "blue ring"]
+@pytest.mark.parametrize("rule", list(decision.RULES))
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["background", "red circle", "cow", "dog", "blue ring"],
+        ["background", "red circle", "cow"],
+        ["red circle|round", "cow|bull", "dog|puppy", "background"],
+        ["cow|bull", "dog"],
+    ],
+    ids=["many", "one unseen", "synonyms", "all unseen"],
+)
+def test_confidence_is_that_of_a_slow_loop(segmenter, picture, rule, names):
     scene = segmenter.encode(picture[:, :10, :10])
     distances = scene.distances(names)
     result = scene.segment(names, rule, sigma=0.6, gamma=0.3)
-    expected: dict[str, list[float]] = {name: [] for name in names}
+    expected: dict[str, list[float]] = {name: [] for name in result.names}
     for y in range(10):
         for x in range(10):
             taken = int(result.labels[y, x])
-            others = [float(d) for place, d in enumerate(distances[:, y, x]) if place != taken]
-            expected[names[taken]].append(max(0.0, 1 - float(distances[taken, y, x]) / min(others)))
+            others = [float(d) for index, d in enumerate(distances[:, y, x]) if index != taken]
+            expected[result.names[taken]].append(max(0.0, 1 - float(distances[taken, y, x]) / min(others)))
     for name, values in expected.items():
         found = result.confidences()[name]
         assert found is None if not values else found == pytest.approx(sum(values) / len(values), abs=1e-4)
     assert any(expected.values())
+
+
+def test_confidence_needs_no_other_ranking_where_no_unseen_class_is_taken_before_all(segmenter, picture, monkeypatch):
+    scene = segmenter.encode(picture)
+    results = [
+        scene.segment(["background", "red circle", "cow"], "cs", gamma=0.3),
+        scene.segment(["background", "cow"]),
+    ]
+    monkeypatch.setattr(decision, "rank", lambda *_: pytest.fail("ranked again"))
+    assert all(result.confidences() for result in results)
+
+
+def test_a_parameter_that_no_rule_has_is_an_error_with_the_known_ones(segmenter, picture):
+    scene = segmenter.encode(picture)
+    with pytest.raises(BadUsage, match=r"Unknown parameter of a rule 'sigmma'.*'sigma'.*gamma, sigma"):
+        scene.segment(rule="ac", sigmma=0.5)
+    with pytest.raises(BadUsage, match=r"Unknown rule 'acc'.*nn, cs, ac, ratio"):
+        scene.segment(rule="acc")
+    with pytest.raises(BadUsage, match="Unknown parameter"):
+        scene.explain(1, 1, strength=2)
+
+
+def test_a_new_rule_is_taken_from_the_registry(segmenter, picture, monkeypatch):
+    strength = decision.Parameter("strength", "s", "how much", 0.0, 9.0, True, lambda _: (0.0, 9.0))
+    toy = decision.Rule("toy", "toy", "For tests.", lambda r: r.unseen_distance / r.seen_distance - 1, strength)
+    monkeypatch.setitem(decision.RULES, "toy", toy)
+    scene = segmenter.encode(picture)
+    expected = toy.decide(scene.ranking(), 0.4)[0]
+    assert torch.equal(scene.segment(rule="toy", strength=0.4).labels, expected)
+    assert scene.explain(5, 7, strength=0.4).winners["toy"] == segmenter.vocabulary.names[expected[7, 5]]
 
 
 def test_one_class_alone_is_certain(segmenter, picture):
@@ -235,7 +274,7 @@ def test_large_pictures_have_no_seams(segmenter, monkeypatch):
         monkeypatch.setattr(tiles, "OVERLAP", overlap)
         steps = [f.diff(dim=3).abs().mean(dim=(0, 1, 2)) for f in (segmenter.encode(photo).features, whole)]
         stride = -(-600 // whole.shape[3])
-        ends = {at // stride for start in tiles.starts(600) for at in (start, start + 256) if 0 < at < 600}
+        ends = {at // stride for start in tiles.starts(600, stride) for at in (start, start + 256) if 0 < at < 600}
         return max(float(steps[0][end - 1] / steps[1][end - 1]) for end in ends)
 
     assert worst_step(64) < 1.1
@@ -249,8 +288,8 @@ def test_any_size_works(segmenter, size):
 
 
 def test_a_prompt_surrounds_new_names_and_leaves_trained_ones(tiny, picture):
-    tiny.semantics.vectors, tiny.semantics.prompt = "use", "{}"
-    plain = Segmenter(Model.create(tiny, engine.open_problem(tiny.data).vocabulary))
+    recipe = tiny.changed(semantics={"vectors": "use"})
+    plain = Segmenter(Model.create(recipe, engine.open_problem(recipe.data).vocabulary))
     prompted = plain.with_prompt("a photo of a {}")
     assert torch.equal(plain.model.prototypes(), prompted.model.prototypes())
     same = plain.model.prototypes(("a photo of a tractor",))
@@ -290,9 +329,8 @@ def test_the_model_in_the_box_knows_a_kitten_by_its_word_alone():
 
 def test_the_settings_of_the_model_in_the_box_are_those_of_its_recipe():
     recipe = Model.load("voc-names").recipe
-    expected = recipes.load("voc-names")
-    expected.train.cache, expected.data.val_split = None, recipe.data.val_split
-    assert recipe == expected
+    changes = {"train": {"cache": None}, "data": {"val_split": recipe.data.val_split}}
+    assert recipe == recipes.load("voc-names", changes)
 
 
 def test_the_hub_way_goes_round_locally(segmenter, picture, tmp_path):

@@ -1,4 +1,5 @@
 import itertools
+from functools import partial
 
 import pytest
 import torch
@@ -9,9 +10,9 @@ from hypothesis import strategies as st
 from joem import tiles
 
 
-def local(pixels):
-    """An encoder of stride 4 that sees its own 4x4 pixels only."""
-    return F.avg_pool2d(pixels[None].float(), 4, ceil_mode=True)
+def local(pixels, stride=4):
+    """An encoder that sees a feature's own pixels only."""
+    return F.avg_pool2d(pixels[None].float(), stride, ceil_mode=True)
 
 
 def pooling(pixels):
@@ -31,15 +32,26 @@ def picture(height, width):
 
 
 @settings(deadline=None, max_examples=200)
-@given(st.integers(1, 20_000))
-def test_tiles_cover_a_side_line_up_and_overlap(length):
-    starts = tiles.starts(length)
+@given(st.integers(1, 20_000), st.sampled_from([1, 4, 8, 14, 16, 28, 32, 64]))
+def test_tiles_cover_a_side_line_up_and_overlap(length, stride):
+    side, starts = tiles.tile_side(stride), tiles.starts(length, stride)
+    grid = max(tiles.GRID, stride) if stride % 14 else stride
+    assert tiles.SIDE - grid < side <= tiles.SIDE
+    assert side % stride == 0
     assert starts[0] == 0
-    assert starts[-1] + tiles.SIDE >= length
-    assert all(start % tiles.GRID == 0 for start in starts)
-    assert length <= tiles.SIDE or starts[-1] + tiles.SIDE - length < tiles.GRID  # no sliver at the end
+    assert starts[-1] + side >= length
+    assert all(start % grid == 0 for start in starts)
+    assert length <= side or starts[-1] + side - length < grid  # no sliver at the end
     for start, following in itertools.pairwise(starts):
-        assert start < following <= start + tiles.SIDE - tiles.OVERLAP + tiles.GRID
+        assert start < following <= start + side - tiles.OVERLAP + grid
+
+
+def test_strides_that_divide_the_grid_cut_pictures_alike():
+    """As the starts were before a stride was given."""
+    for length in (1025, 1500, 2500, 4000, 9999):
+        count = -(-(length - 256) // 768)
+        expected = [-(-(length - 1024) * index // ((count - 1) * 32)) * 32 for index in range(count)]
+        assert all(tiles.starts(length, stride) == expected for stride in (1, 2, 4, 8, 16, 32))
 
 
 @pytest.mark.parametrize("size", [(128, 128), (128, 1), (1, 1), (77, 128)])
@@ -51,22 +63,23 @@ def test_a_picture_within_one_tile_is_untouched(small_tiles, size):
         seen.append(pixels)
         return local(pixels)
 
-    features = tiles.encode(encoder, given_pixels)
+    features = tiles.encode(encoder, given_pixels, 4)
     assert len(seen) == 1
     assert seen[0] is given_pixels
     assert torch.equal(features, local(given_pixels))
 
 
 @pytest.mark.parametrize("size", [(129, 128), (1, 300), (300, 1), (250, 333), (128, 513)])
-def test_where_tiles_agree_the_result_is_that_of_the_whole_picture(small_tiles, size):
-    pixels = picture(*size)
-    torch.testing.assert_close(tiles.encode(local, pixels), local(pixels))
+@pytest.mark.parametrize("stride", [1, 4, 14, 32])
+def test_where_tiles_agree_the_result_is_that_of_the_whole_picture(small_tiles, size, stride):
+    pixels, encoder = picture(*size), partial(local, stride=stride)
+    torch.testing.assert_close(tiles.encode(encoder, pixels, stride), encoder(pixels))
 
 
 def test_where_tiles_differ_features_change_gradually(small_tiles):
     pixels = torch.zeros(3, 400, 500, dtype=torch.uint8)
     pixels[:, :, 250:] = 240
-    features = tiles.encode(pooling, pixels)
+    features = tiles.encode(pooling, pixels, 4)
     assert features.max() - features.min() > 200  # so the tiles do differ
     steepest = 240 * 4 / tiles.OVERLAP  # a ramp from one tile's value to the next one's
     assert features.diff(dim=3).abs().max() <= steepest
@@ -76,7 +89,7 @@ def test_where_tiles_differ_features_change_gradually(small_tiles):
 def test_a_tile_counts_fully_at_the_edge_of_the_picture_and_not_at_all_at_its_own(small_tiles):
     pixels = torch.zeros(3, 100, 192, dtype=torch.uint8)
     pixels[:, :, 128:] = 200
-    features = tiles.encode(pooling, pixels)[0, 0, 0]
+    features = tiles.encode(pooling, pixels, 4)[0, 0, 0]
     first, second = (pooling(pixels[:, :, part]).flatten()[0] for part in (slice(0, 128), slice(64, 192)))
     assert features[0] == first
     assert features[-1] == second

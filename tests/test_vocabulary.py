@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from joem.errors import BadUsage, choose
-from joem.vocabulary import Vocabulary, colours
+from joem.vocabulary import Vocabulary, class_mask, colours
 
 NAMES = st.lists(st.text("abcdef ", min_size=1).filter(str.strip), min_size=1, max_size=8, unique=True)
 
@@ -46,3 +46,7 @@ def test_colours_differ_and_the_background_is_dark():
 def test_choose_offers_the_nearest_option():
     with pytest.raises(BadUsage, match=r"Unknown rule 'nnn'. Did you mean 'nn'\? Available options are: nn, cs."):
         choose("rule", "nnn", ["nn", "cs"])
+
+
+def test_class_mask_of_nothing():
+    assert class_mask([], 2).tolist() == [False, False]

@@ -1,4 +1,4 @@
-"""Equations of the pages, written in LaTeX between dollars, as MathML: browsers draw it without a script or a network."""
+"""Equations of the pages, LaTeX between dollars, as MathML: browsers draw it without a script or a network."""
 
 import re
 from typing import Any
@@ -21,4 +21,4 @@ def _drawn(found: re.Match[str]) -> str:
         return found[0]
     if found["block"]:
         return f'<div class="equation">{convert(found["block"].strip(), display="block")}</div>'
-    return convert(found["inline"])
+    return f"<span>{convert(found['inline'])}</span>"  # a line that begins with <math> would be a block of its own

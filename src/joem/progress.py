@@ -94,7 +94,8 @@ def _new_display() -> Any:
         TextColumn("{task.fields[note]}"),
         TimeRemainingColumn(),
     )
-    return Progress(*columns, console=Console(stderr=True), transient=True)
+    # What is printed to a file or a pipe meanwhile must not end up on the terminal.
+    return Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=sys.stdout.isatty())
 
 
 def _lines(title: str, total: int, done: int) -> Callable[..., None]:

@@ -4,13 +4,14 @@ import sys
 import pytest
 import torch
 
-from joem import calibration, cli, data, engine, imagenet
+from joem import calibration, cli, data, engine
 from joem.calibration import tuning
 from joem.data.scenes import Scenes
 from joem.engine import Problem
 from joem.errors import BadUsage, JoemError
 from joem.methods.cosine import taught_names
 from joem.recipe import load as load_recipe
+from joem.semantics import imagenet
 from joem.vocabulary import Vocabulary
 
 

@@ -1,11 +1,14 @@
+import sys
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conftest import REAL_DATA
+from conftest import REAL_DATA, fresh_model
 from joem import calibration, data, decision, engine, protocols, scores
-from joem.calibration import Curve, Sweep, curves
+from joem.calibration import Curve, Sweep
+from joem.decision.rules import GAMMA, SIGMA, Rule
 from joem.errors import BadUsage
 from joem.vocabulary import VOID
 
@@ -16,22 +19,21 @@ GRIDS = {
 }
 
 
-def again(sweep, ranking, truth, squared=False):
+def again(sweep, ranking, truth):
     """The confusion matrix at every value, by deciding again for each."""
     for value in sweep.values:
-        labels = decision.decide(ranking, sweep.rule, gamma=value, sigma=value, squared=squared)
-        yield scores.confusion(truth, labels, sweep.count)
+        yield scores.confusion(truth, decision.get(sweep.rule).decide(ranking, value), sweep.count)
 
 
-def check(sweep, ranking, truth, unseen, squared=False):
+def check(sweep, ranking, truth, unseen):
     curve = sweep.curve(unseen)
     is_unseen = torch.zeros(sweep.count, dtype=torch.bool)
     is_unseen[list(unseen)] = True
-    for place, matrix in enumerate(again(sweep, ranking, truth, squared)):
-        assert torch.equal(sweep.confusion(place), matrix)
-        assert repr(curve.scores[place]) == repr(scores.scores(matrix, list(unseen)))
-        assert curve.true_unseen[place] == matrix.diagonal()[is_unseen].sum()
-        assert curve.seen_as_unseen[place] == matrix[~is_unseen][:, is_unseen].sum()
+    for index, matrix in enumerate(again(sweep, ranking, truth)):
+        assert torch.equal(sweep.confusion(index), matrix)
+        assert repr(curve.scores[index]) == repr(scores.scores(matrix, list(unseen)))
+        assert curve.true_unseen[index] == matrix.diagonal()[is_unseen].sum()
+        assert curve.seen_as_unseen[index] == matrix[~is_unseen][:, is_unseen].sum()
 
 
 @settings(max_examples=40, deadline=None)
@@ -51,7 +53,8 @@ def test_a_sweep_equals_deciding_again_for_every_value(classes, unseen_count, ru
     ranking = decision.rank(features, prototypes, unseen, size=(9, 7))
     sweep = Sweep(rule, GRIDS[rule], classes)
     for image in range(2):  # in two parts, as a dataset comes
-        sweep.update(decision.Ranking(*(field[image : image + 1] for field in ranking)), truth[image : image + 1])
+        part = decision.Ranking(*(field[image : image + 1] for field in ranking))
+        sweep.update(image, part, truth[image : image + 1])
     check(sweep, ranking, truth, unseen)
 
 
@@ -63,11 +66,10 @@ distance = st.one_of(
 @settings(max_examples=150, deadline=None)
 @given(
     st.sampled_from(["cs", "ac", "ratio"]),
-    st.booleans(),
     st.sampled_from([torch.float32, torch.float64]),
     st.lists(st.tuples(distance, distance, distance), min_size=1, max_size=12),
 )
-def test_a_sweep_is_exact_where_distances_tie_with_the_grid(rule, squared, dtype, pixels):
+def test_a_sweep_is_exact_where_distances_tie_with_the_grid(rule, dtype, pixels):
     near, further, unseen_near = (torch.tensor(column, dtype=dtype) for column in zip(*pixels, strict=True))
     near = torch.where((near == float("inf")) & (unseen_near == float("inf")), 1.0, near)  # some class is near
     ranking = decision.Ranking(
@@ -75,9 +77,9 @@ def test_a_sweep_is_exact_where_distances_tie_with_the_grid(rule, squared, dtype
         torch.ones(len(pixels), dtype=torch.int64), unseen_near,
     )  # fmt: skip
     truth = torch.arange(len(pixels)) % 2
-    sweep = Sweep(rule, GRIDS[rule], 2, squared)
-    sweep.update(ranking, truth)
-    check(sweep, ranking, truth, [1], squared=squared)
+    sweep = Sweep(rule, GRIDS[rule], 2)
+    sweep.update(0, ranking, truth)
+    check(sweep, ranking, truth, [1])
 
 
 @pytest.mark.parametrize("rule", ["cs", "ac", "ratio"])
@@ -88,11 +90,11 @@ def test_thousands_of_classes_need_no_square_table(rule):
     truth = torch.randint(0, count, (1, 24, 24))
     ranking = decision.rank(features, prototypes, unseen, size=(24, 24))
     sweep = Sweep(rule, GRIDS[rule], count)
-    sweep.update(ranking, truth)
+    sweep.update(0, ranking, truth)
     assert len(sweep._seen.table()[0]) <= truth.numel()
-    place, matrix = 2, list(again(sweep, ranking, truth))[2]
-    assert torch.equal(sweep.confusion(place), matrix)
-    assert repr(sweep.curve(unseen).scores[place]) == repr(scores.scores(matrix, unseen))
+    matrix = list(again(sweep, ranking, truth))[2]
+    assert torch.equal(sweep.confusion(2), matrix)
+    assert repr(sweep.curve(unseen).scores[2]) == repr(scores.scores(matrix, unseen))
 
 
 def test_parts_counted_apart_add_up(monkeypatch):
@@ -100,11 +102,11 @@ def test_parts_counted_apart_add_up(monkeypatch):
     truth = torch.randint(0, 6, (4, 5, 5))
     truth[0] = VOID  # a picture without a label
     whole, parts = Sweep("ac", GRIDS["ac"], 6), [Sweep("ac", GRIDS["ac"], 6) for _ in range(2)]
-    whole.update(ranking, truth)
-    monkeypatch.setattr(curves, "_PENDING", 10)  # sort in after every picture
+    whole.update(0, ranking, truth)
+    monkeypatch.setattr(sys.modules["joem.calibration.sweep"], "_PENDING", 10)  # sort in after every picture
     for image in range(4):
         one = decision.Ranking(*(field[image : image + 1] for field in ranking))
-        parts[image % 2].update(one, truth[image : image + 1])
+        parts[image % 2].update(image, one, truth[image : image + 1])
     parts[0].merge(parts[1])
     assert parts[0].curve([4, 5]) == whole.curve([4, 5])
     with pytest.raises(BadUsage, match="same rule, grid and classes"):
@@ -113,19 +115,17 @@ def test_parts_counted_apart_add_up(monkeypatch):
 
 def share(rank, tiny, folder):
     torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
-    problem = engine.open_problem(tiny.data)
     torch.manual_seed(0)
-    model = engine.Model.create(tiny, problem.vocabulary)
-    found = calibration.sweep(model, problem, rules=("cs", "ac", "ratio"), progress=False)
+    found = calibration.sweep(fresh_model(tiny), engine.open_problem(tiny.data))
     (folder / f"{rank}.txt").write_text(repr(found))
 
 
 def test_two_processes_find_what_one_finds(tiny, tmp_path):
     torch.multiprocessing.spawn(share, (tiny, tmp_path), nprocs=2)
-    problem = engine.open_problem(tiny.data)
     torch.manual_seed(0)
-    model = engine.Model.create(tiny, problem.vocabulary)
-    alone = repr(calibration.sweep(model, problem, rules=("cs", "ac", "ratio"), progress=False))
+    found = calibration.sweep(fresh_model(tiny), engine.open_problem(tiny.data))
+    assert list(found) == ["cs", "ac", "ratio"]
+    alone = repr(found)
     assert (tmp_path / "0.txt").read_text() == (tmp_path / "1.txt").read_text() == alone
 
 
@@ -133,7 +133,7 @@ def test_two_processes_find_what_one_finds(tiny, tmp_path):
 def test_a_truth_outside_the_classes_is_an_error(label):
     ranking = decision.rank(torch.randn(1, 2, 1, 1), torch.randn(3, 2), [2])
     with pytest.raises(BadUsage, match="expected 0 to 2 or void"):
-        Sweep("cs", (0.0,), 3).update(ranking, torch.tensor([[[label]]]))
+        Sweep("cs", (0.0,), 3).update(0, ranking, torch.tensor([[[label]]]))
 
 
 @pytest.mark.real
@@ -147,7 +147,7 @@ def test_a_sweep_is_exact_on_real_pictures(rule):
     for index in range(3):
         sample = pictures[index]
         ranking = decision.rank(sample.image[None].float(), prototypes, vocabulary.unseen_indices)
-        sweep.update(ranking, sample.labels[None])
+        sweep.update(index, ranking, sample.labels[None])
         rankings.append([field.flatten() for field in ranking])
         truths.append(sample.labels.flatten())
     ranking = decision.Ranking(*(torch.cat(fields) for fields in zip(*rankings, strict=True)))
@@ -159,7 +159,7 @@ def test_a_grid_must_run_away_from_nearest_neighbour():
         Sweep("ac", (0.5, 1.0), 3)
     with pytest.raises(BadUsage, match="gamma must rise"):
         Sweep("cs", (0.0, 0.0), 3)
-    with pytest.raises(BadUsage, match="gamma of 0 or more"):
+    with pytest.raises(BadUsage, match=r"gamma must be in \[0,infinity\)"):
         Sweep("cs", (-1.0, 0.0), 3)
     with pytest.raises(BadUsage, match=r"Unknown rule to sweep 'nn'\. Available options are: cs, ac, ratio"):
         Sweep("nn", (0.0,), 3)
@@ -177,10 +177,33 @@ def test_the_best_point_is_the_highest_and_the_first_of_equals():
 
 
 def test_gamma_grid_ends_where_every_pixel_is_unseen(tiny):
-    model = engine.Model.create(tiny, engine.open_problem(tiny.data).vocabulary)
-    grid = calibration.gamma_grid(model)
+    model = fresh_model(tiny)
+    grid = calibration.new_sweeps(model, engine.open_problem(tiny.data), ["cs"])["cs"].values
     prototypes, unseen = model.prototypes(), model.vocabulary.unseen_indices
     features = torch.randn(1, prototypes.shape[1], 8, 8) * 3
     labels = decision.calibrated_stacking(features, prototypes, unseen, grid[-1] + 1e-3)
     assert torch.isin(labels, torch.tensor(unseen)).all()
     assert grid[0] == 0
+
+
+def test_grids_may_be_given_by_parameter(tiny):
+    problem = engine.open_problem(tiny.data)
+    found = calibration.new_sweeps(fresh_model(tiny), problem, grids={"sigma": (1.0, 0.5)})
+    assert {rule: each.values for rule, each in found.items() if rule != "cs"} == {
+        "ac": (1.0, 0.5),
+        "ratio": (1.0, 0.5),
+    }
+    assert len(found["cs"].values) == 49
+
+
+@pytest.mark.parametrize("parameter", [GAMMA, SIGMA])
+def test_a_new_rule_is_swept_as_it_decides(parameter, monkeypatch):
+    toy = Rule("toy", "toy", "Half of the margin.", lambda ranking: ranking.unseen_distance / 2, parameter)
+    monkeypatch.setitem(decision.RULES, "toy", toy)
+    ranking = decision.rank(torch.randn(2, 3, 5, 5), torch.randn(6, 3), [4, 5])
+    truth = torch.randint(0, 6, (2, 5, 5))
+    sweep = Sweep("toy", parameter.grid(2.0), 6)
+    sweep.update(0, ranking, truth)
+    check(sweep, ranking, truth, [4, 5])
+    curve = sweep.curve([4, 5])
+    assert repr(Curve.from_dict(curve.to_dict())) == repr(curve)

@@ -2,11 +2,22 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from joem import settings
 from joem.errors import BadUsage
-from joem.models import HEADS, DeepLabV3PlusHead, HypercolumnHead, build_encoder, build_trunk, semantic_encoder
+from joem.models import (
+    HEADS,
+    Backbone,
+    DeepLabV3PlusHead,
+    FeatureMaps,
+    HypercolumnHead,
+    build_encoder,
+    build_trunk,
+    semantic_encoder,
+)
+from joem.models.backbones import FAMILIES
 from joem.settings import DeepLabV2Settings, DeepLabV3PlusSettings, HypercolumnSettings, ModelSettings
 
 V3PLUS = DeepLabV3PlusSettings(channels=8, rates=(1, 2, 3))
@@ -31,6 +42,27 @@ def test_features_of_any_size_have_the_stride_that_the_encoder_states(size, stri
     assert encoder.stride == expected[stride]
     features = encoder(torch.randn(1, 3, *size))
     assert features.shape == (1, 8, -(-size[0] // encoder.stride), -(-size[1] // encoder.stride))
+
+
+class OneMap(Backbone):
+    """A backbone with a single map of an unusual stride."""
+
+    def __init__(self, name, weights, stride):
+        super().__init__()
+        self.channels, self.strides = [6], (14,)
+        self.embed = nn.Conv2d(3, 6, 14, stride=14)
+
+    def forward(self, pictures):
+        height, width = pictures.shape[-2:]
+        return FeatureMaps([self.embed(F.pad(pictures, (0, -width % 14, 0, -height % 14)))], self.strides)
+
+
+@pytest.mark.parametrize("kind", [DeepLabV3PlusSettings, DeepLabV2Settings, HypercolumnSettings])
+def test_a_family_of_backbones_is_one_line_and_every_head_works_on_it(kind, monkeypatch):
+    monkeypatch.setitem(FAMILIES, "one-", OneMap)
+    encoder = build_encoder(ModelSettings(backbone="one-map", head=kind(channels=8))).eval()
+    assert encoder.stride == 14
+    assert encoder(torch.randn(2, 3, 30, 14)).shape == (2, 8, 3, 1)
 
 
 def test_every_head_of_the_settings_can_be_built():
@@ -84,6 +116,12 @@ def test_frozen_backbone_has_nothing_to_train():
 def test_side_resizes_what_the_backbone_sees():
     trunk = build_trunk(small(side=64)).eval()
     assert trunk(torch.randn(1, 3, 32, 48)).maps[-3].shape[-2:] == (8, 12)
+
+
+@pytest.mark.parametrize(("size", "seen"), [((1200, 900), (85, 64)), ((1, 1500), (1, 256)), ((40, 1100), (9, 256))])
+def test_side_takes_pictures_of_any_size(size, seen):
+    encoder = build_encoder(small(HypercolumnSettings(channels=8, hidden=4), side=64)).eval()
+    assert encoder(torch.randn(1, 3, *size)).shape[-2:] == tuple(-(-length // 8) for length in seen)
 
 
 def test_an_encoder_needs_a_head_and_heads_need_no_encoder():

@@ -75,8 +75,8 @@ def try_fold(recipe: Recipe, fold: Problem, folder: Path | None) -> dict[str, Cu
     return sweep(train_in(folder, recipe, fold), fold)
 
 
-def train_in(folder: Path | None, recipe: Recipe, problem: Problem) -> Model:
-    """Train a recipe in a folder, going on where a stop left it."""
+def train_in(folder: Path | None, recipe: Recipe, problem: Problem | None = None) -> Model:
+    """Train a recipe in a folder, going on where a stop left it; on the recipe's own data if no problem is given."""
     resume = folder is not None and parallel.from_first(lambda: has_checkpoint(folder))
     return engine.train(recipe, folder, problem=problem, resume=resume)
 

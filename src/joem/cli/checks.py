@@ -66,12 +66,13 @@ def recipe_files(name: str, changes: Mapping[str, Any]) -> None:
 
 def vector_files(spec: str) -> None:
     """Refuse a source of word vectors, such as glove+word2vec:FILE, that names a file which is not there."""
-    whole = Path(spec.partition(":")[2]).expanduser()  # its name may hold a + too
-    for text in re.split(r"\+(?=\w+(?:[:+]|$))", spec):
-        file = Path(text.partition(":")[2]).expanduser()
-        if ":" in text and not file.is_file() and not whole.is_file():
+    sources = re.split(r"\+(?=\w+(?:[:+]|$))", spec)
+    for first, source in enumerate(sources):
+        ends = range(first + 1, len(sources) + 1)  # the name of a file may hold a + too
+        files = ["+".join(sources[first:end]).partition(":")[2] for end in ends]
+        if ":" in source and not any(Path(file).expanduser().is_file() for file in files):
             raise BadUsage(
-                f"There is no file of word vectors at {file}: give the path of a .vec, .txt or .bin file, with a "
+                f"There is no file of word vectors at {files[0]}: give the path of a .vec, .txt or .bin file, with a "
                 "recipe as --semantics.vectors word2vec:FILE."
             )
 

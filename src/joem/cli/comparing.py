@@ -1,6 +1,5 @@
 """Commands that set results beside published ones: compare, reproduce."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -47,12 +46,7 @@ def compare(
     names = None if methods in (None, ["all"]) else methods
     choose("table", table, (*studies.TABLES, "generators"))
     shared = recipes.load(recipe, changes)
-    own = {}
-    for row, name in studies.own_recipes(recipe).items():
-        # A setting of the shared recipe's method says nothing to another one.
-        is_other = recipes.load(name).method.name != shared.method.name
-        fitting = {section: values for section, values in changes.items() if not (is_other and section == "method")}
-        own[row] = replace(recipes.load(name, fitting), data=shared.data)
+    own = studies.load_own(recipe, changes)
     if table == "generators":
         qualities = studies.generators(shared, out, names, own=own)
         yield studies.markdown(*studies.quality_table(qualities))
@@ -99,8 +93,8 @@ def reproduce(
 
     if name is None:
         for each, job in studies.JOBS.items():
-            yield f"  {each:12} {job.about} ({' or '.join(job.recipes)})"
-        return {each: {"about": job.about, "scales": list(job.recipes)} for each, job in studies.JOBS.items()}
+            yield f"  {each:12} {job.about} ({' or '.join(job.protocols)})"
+        return {each: {"about": job.about, "scales": list(job.protocols)} for each, job in studies.JOBS.items()}
     folder = out or Path("runs") / "reproduce" / name
     rows = studies.reproduce(name, folder, scale, root, vectors, folds)
     yield f"{'':56}{'seen / unseen / hIoU':>24}{'published':>24}  on"

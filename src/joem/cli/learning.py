@@ -94,9 +94,10 @@ def tune(
     folder = out or Path("runs") / f"{Path(recipe).stem}-tuned"
     problem = engine.open_problem(settings.data, needed=("train",))
     found = calibration.tune(settings, problem, folder, lambdas, folds, used)
-    columns = [name for name in found.table[0] if name != "hiou"]
+    columns = [name for name in found.table[0] if name not in {"hiou", "folds"}]
     yield "".join(f"{column:>10}" for column in columns) + f"{'hIoU on held-out seen classes':>32}"
     for row in found.table:
-        yield "".join(f"{row[column]:10.3g}" for column in columns) + f"{row['hiou']:32.1f}"
+        shown = (row[column] if isinstance(row[column], str) else f"{row[column]:.3g}" for column in columns)
+        yield "".join(f"{value:>10}" for value in shown) + f"{row['hiou']:32.1f}"
     yield f"\n{found.reason}\nNext: joem train {folder / 'recipe.yaml'}"
     return found.to_dict()

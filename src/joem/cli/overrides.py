@@ -41,7 +41,7 @@ def _put(changes: dict[str, Any], option: str, value: Any) -> None:
     for section in sections:
         inner = inner.setdefault(section, {})
         if not isinstance(inner, dict):
-            raise BadUsage(f"{option} is a part of --{section}, which is given as {inner!r} too: give one of them.")
+            raise BadUsage(f"{option} is a part of {section!r}, which is given as {inner!r} too: give one of them.")
     inner[key] = value
 
 

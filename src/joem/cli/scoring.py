@@ -25,7 +25,7 @@ def evaluate(
         model: a model, a checkpoint or the folder of a run.
         root: where the data are, if not where the recipe says.
         device: where the networks run, such as cuda.
-        rule: one rule; the paper's and the model's own if not given.
+        rule: one rule; the usual ones and the model's own if not given.
         values: the model's if not given; for
     """
     checks.values_of_rule(rule, values)
@@ -33,11 +33,11 @@ def evaluate(
     from joem import engine, parallel
 
     parallel.join()
-    loaded, problem = _load(model, device, root)
+    loaded, problem = load(model, device, root)
     own = loaded.recipe.decision
     # The model's own rule comes last: its classes and confusions are told.
-    of_the_paper = [each.name for each in decision.RULES.values() if each.parameter is None or each.paper_grid]
-    rules = [rule] if rule else [name for name in of_the_paper if name != own.rule] + [own.rule]
+    others = [each.name for each in decision.RULES.values() if each.candidate and each.name != own.rule]
+    rules = [rule] if rule else [*others, own.rule]
     decisions = [own.replace(name, **values) for name in rules]
     results = [found.to_dict() for found in engine.evaluate(loaded, problem, decisions)]
     rows = [(row["rule"], row) for row in results]
@@ -86,11 +86,11 @@ def sweep(
     from joem.report import sweep_files
 
     parallel.join()
-    loaded, problem = _load(run, device, root)
+    loaded, problem = load(run, device, root)
     curves = calibration.sweep(loaded, problem, swept, tried)
     folder = out or run / "sweep"
     sweep_files.save(curves, loaded.recipe.decision, folder)
-    rows = [("nn", next(iter(curves.values())).points()[0])]
+    rows = [("nearest neighbour", next(iter(curves.values())).points()[0])]
     for rule, curve in curves.items():
         rows.append((f"{rule}, {curve.parameter} {curve.values[curve.best]:.3g}", curve.points()[curve.best]))
     yield from table("best with hindsight", ("miou_seen", "miou_unseen", "hiou"), rows)
@@ -128,7 +128,7 @@ def report(
     checks.model_with_data(run, root)
     from joem.report import run_page
 
-    loaded, problem = _load(run, device, root)
+    loaded, problem = load(run, device, root)
     file = out or run / "report.html"
     found = run_page.write(loaded, problem, run, file, (pair[0], pair[1]) if pair else None, figures)
     yield f"{found.own.scores}\nReport: {file}"
@@ -142,7 +142,7 @@ def _with_neutral(name: str, grid: list[float]) -> list[float]:
     return sorted(values, reverse=not parameter.rises)
 
 
-def _load(path: Path, device: str, root: str | None) -> "tuple[Model, Problem]":
+def load(path: Path, device: str, root: str | None) -> "tuple[Model, Problem]":
     """A model and the evaluation pictures it was made for, wherever they are now."""
     from joem import engine
 

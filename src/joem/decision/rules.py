@@ -10,6 +10,7 @@ torch is only imported where tensors are computed with, so that the command line
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from joem.errors import BadUsage, choose
@@ -49,8 +50,9 @@ class Parameter:
         >>> SIGMA.check(0.5)
         0.5
         """
-        above_zero = value is not None and (value > 0 or (value == 0 and self.neutral == 0))
-        if value is None or not above_zero or not value <= self.largest or value == math.inf:
+        number = float(value) if isinstance(value, Real) else math.nan
+        above_zero = number > 0 or (number == 0 and self.neutral == 0)
+        if value is None or not above_zero or not number <= self.largest or number == math.inf:
             opening = "[" if self.neutral == 0 else "("
             closing = f"{self.largest:g}]" if self.largest < math.inf else "infinity)"
             raise BadUsage(

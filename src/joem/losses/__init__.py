@@ -1,7 +1,7 @@
-"""Pure functions, one per equation: those of the paper (`paper`) and of the systems it compares with (`compared`)."""
+"""Pure functions, one per equation: those of the paper (`objective`) and of the systems it compares with (`compared`)."""
 
 from joem.losses.labels import labelled_fraction, resized
-from joem.losses.paper import (
+from joem.losses.objective import (
     VARIANTS,
     boundary_aware_regression,
     center_regression,

@@ -80,7 +80,7 @@ class Blend(Method):
     @property
     def stride(self) -> int:
         """Pixels of the encoded picture per feature."""
-        return self.trunk.strides[-hypercolumn.LEVELS :][0]
+        return hypercolumn.stride(self.trunk.strides)
 
     @classmethod
     def for_fold(cls, settings: MethodSettings, hidden: Sequence[str]) -> MethodSettings:
@@ -101,7 +101,7 @@ class Blend(Method):
 
     def forward(self, inputs: Inputs, labels: Tensor) -> Objective:
         """The terms of every expert."""
-        columns = inputs if isinstance(inputs, Hypercolumns) else hypercolumn.gather(self._maps(inputs))
+        columns = inputs if isinstance(inputs, Hypercolumns) else Hypercolumns(hypercolumn.gather(self._maps(inputs)))
         view, kinds = self._view(columns), [each.kind for each in self.settings.experts]
         terms = {
             f"{kind}_{name}" if kinds.count(kind) == 1 else f"{kind}{number}_{name}": term
@@ -148,8 +148,7 @@ class Blend(Method):
         """What the experts look at; gathered hypercolumns are a picture of their own."""
         if isinstance(inputs, Hypercolumns):
             values = inputs.values
-            before = sum(self.trunk.channels[-hypercolumn.LEVELS : -1])
-            return View(inputs, values[:, before : before + self.trunk.channels[-1]], _size(values))
+            return View(inputs, values[:, hypercolumn.last_channels(self.trunk.channels)], _size(values))
         maps = self._maps(inputs)
         basis = hypercolumn.basis(maps)
         return View(basis, maps.maps[-1], _size(basis.fine))

@@ -1,6 +1,6 @@
 """CSRL-style: a generator over the graph of all classes that keeps the relations of their words (after Li 2020).
 
-There is no public code; docs/methods.md lists what was chosen here.
+There is no public code; docs/concepts/systems.md lists what was chosen here.
 """
 
 from collections.abc import Sequence

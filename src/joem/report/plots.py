@@ -69,7 +69,9 @@ def by_value(curve: "Curve", chosen: float | None = None) -> "Figure":
     if chosen is not None:
         axes.axvline(chosen, color=INK, linestyle=":", linewidth=1.5, label="chosen")
     if len(curve.values) > 1:
-        axes.set_xlim(curve.values[0], _end_of_change(curve))  # the correction grows to the right, even of what falls
+        axes.set_xlim(
+            curve.values[0], _end_of_change(curve, chosen)
+        )  # the correction grows to the right, even of what falls
     axes.set_ylim(0, None)
     _legend(axes)
     return figure
@@ -180,11 +182,12 @@ def _legend(axes: "Axes") -> None:
     axes.legend(frameon=False, fontsize="small", labelcolor=INK)
 
 
-def _end_of_change(curve: "Curve") -> float:
-    """The value from which on more correction changes hIoU by less than half a point."""
+def _end_of_change(curve: "Curve", chosen: float | None) -> float:
+    """The value from which on more correction changes hIoU by less than half a point, but not before the chosen one."""
     hious = [found.hiou for found in curve.scores]
     last = max((index for index, hiou in enumerate(hious) if abs(hiou - hious[-1]) > 0.5), default=len(hious) - 1)
-    return curve.values[min(last + 1, len(hious) - 1)]
+    last = min(last + 1, len(hious) - 1)
+    return curve.values[last if chosen is None else max(last, curve.nearest(chosen))]
 
 
 def _score_lines(axes: "Axes", values: Sequence[float], scores: "Sequence[Scores]", marker: str = "") -> None:

@@ -10,13 +10,13 @@ from joem.io import write_json, write_text
 from joem.report import plots
 
 
-def save(curves: Mapping[str, Curve], decision: Decision, out: Path) -> bool:
-    """Write curves.json, curves.csv and the plots; of several processes the first writes, and only it gives True.
+def save(curves: Mapping[str, Curve], decision: Decision, out: Path) -> None:
+    """Write curves.json, curves.csv and the plots; of several processes the first writes.
 
     `decision` holds the values that are marked on the plots.
     """
     if not parallel.is_first():
-        return False
+        return
     chosen = {rule: decision.replace(rule).value for rule in curves}
     write_json(out / "curves.json", [curve.to_dict() for curve in curves.values()])
     write_text(out / "curves.csv", calibration.to_csv(curves.values()))
@@ -24,4 +24,3 @@ def save(curves: Mapping[str, Curve], decision: Decision, out: Path) -> bool:
     plots.save(plots.errors(curves, chosen), out / "errors.png")
     for rule, curve in curves.items():
         plots.save(plots.by_value(curve, chosen[rule]), out / f"{rule}.png")
-    return True

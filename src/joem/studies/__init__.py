@@ -1,26 +1,30 @@
-"""Every system on the same pictures, words, encoder and metric: runs what is missing, writes the paper's tables."""
+"""Whole studies: every system on the same pictures and words, the paper's tables and figures, the quickstart."""
 
-from joem.compare.quality import Quality, generator_quality, generators, quality_table
-from joem.compare.rows import TABLES, Row, Variant, rows
-from joem.compare.runs import Comparison, own_recipes, run
-from joem.compare.tables import class_table, latex, markdown, rule_table, scale, score_table, write
+from joem.studies.comparison import Comparison, compare
+from joem.studies.generators import Quality, generators, quality_table
+from joem.studies.paper import JOBS, SCALES, reproduce
+from joem.studies.rows import TABLES, Row, Variant, load_own, own_recipes, rows
+from joem.studies.tables import class_table, latex, markdown, rule_table, scale, score_table, write
 
 __all__ = [
+    "JOBS",
+    "SCALES",
     "TABLES",
     "Comparison",
     "Quality",
     "Row",
     "Variant",
     "class_table",
-    "generator_quality",
+    "compare",
     "generators",
     "latex",
+    "load_own",
     "markdown",
     "own_recipes",
     "quality_table",
+    "reproduce",
     "rows",
     "rule_table",
-    "run",
     "scale",
     "score_table",
     "write",

@@ -1,7 +1,5 @@
 """Training and scoring what a table needs and is not there yet."""
 
-import re
-import shutil
 import statistics
 import time
 from collections.abc import Mapping, Sequence
@@ -11,29 +9,29 @@ from typing import Any
 
 import torch
 
-from joem import calibration, data, engine, methods
-from joem import recipe as recipes
-from joem.compare.rows import Row, Variant, published_on, rows
-from joem.engine import Interrupted, Model, Problem
-from joem.io import read_json, write_json
+from joem import calibration, data, engine, jobs, methods
+from joem.calibration.folds import has_checkpoint
+from joem.decision import Decision
+from joem.engine import Model, Problem
 from joem.errors import BadUsage, JoemError
-from joem.recipe import DecisionSettings, Recipe
+from joem.jobs import Job
+from joem.recipe import Recipe
+from joem.studies.rows import Own, Row, Variant, differences, published_on, rows
 
-RULES = ("nn", "cs", "ac")
 SCORES = ("miou_seen", "miou_unseen", "hiou")
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What was found: for every row the results of its seeds, in the form of result.json.
+    """What was found: for every row the results of its seeds.
 
     Attributes:
         table: one of `TABLES`.
-        recipe: what all rows share, but for the methods that have a recipe of their own.
+        recipe: what all rows share, but for those that have a recipe of their own.
         problem: the data.
         rows: the rows that could be run.
         results: by the name of a row's variant.
-        folds: on how many folds sigma and gamma were chosen; 0 where they are the recipe's own.
+        folds: on how many folds the parameters were chosen; 0 where they are the recipe's own.
         failures: what could not be run, and why.
     """
 
@@ -86,93 +84,79 @@ class Comparison:
         }
 
 
-def run(
+def compare(
     recipe: Recipe,
     out: Path,
     table: str = "methods",
     names: Sequence[str] | None = None,
     seeds: int = 3,
     folds: int = 1,
-    progress: bool = True,
-    own: Mapping[str, Recipe] | None = None,
+    own: Own | None = None,
 ) -> Comparison:
     """Train and score what a table needs, and is not in `out` yet.
 
+    Every run and every fold is a job of `joem.jobs`: the same call goes on where it stopped, and any number of
+    processes or machines that make the same call share the work.
+
     Args:
         recipe: the data, the words, the encoders and the training that all methods share.
-        out: folder; every run has its own in it, `VARIANT/seed-N`, with its model and result.json.
+        out: folder; every run has its own in it, `VARIANT/seed-N`, with its model, training.json and scores.
         table: one of `TABLES`.
         names: the rows to run, by the names of their variants, which are the methods' in "methods"; all if None.
         seeds: how many runs per row, with the seeds 0, 1, ...
-        folds: on how many folds of held-out seen classes sigma and gamma are chosen, once per method with the first
+        folds: on how many folds of held-out seen classes the parameters are chosen, once per variant with the first
             seed; 0 takes the recipe's own.
-        progress: show progress.
-        own: the recipes of methods that have their own, by name; data, words and encoder must be the same.
+        own: the recipes of rows that have their own, see `load_own`; data, words and encoder must be the same.
 
     Returns:
         the rows that could be run, and the failures of the others; where nothing could be run, that is raised.
     """
     if seeds < 1:
         raise BadUsage(f"A comparison needs at least one seed, got {seeds}.")
-    wanted = rows(table, recipe, names)
-    runs = _Runs(recipe, own or {}, out, folds, progress)
+    wanted = rows(table, recipe, names, own)
+    runs = _Runs(recipe, own or {}, out, seeds, folds)
     runs.problem(False)  # data that cannot be opened are one error, not one for every row
-    variants = {row.variant.name: row.variant for row in wanted}
-    results: dict[str, tuple[Mapping[str, Any], ...]] = {}
-    failures = []
-    for name, variant in variants.items():
-        used = {row.rule for row in wanted if row.variant.name == name}
-        # Methods that do not calibrate have no sigma and gamma to choose: a training less.
-        rules = RULES if table in {"methods", "names"} and used != {"nn"} else tuple(used)
-        try:
-            results[name] = tuple(runs.result(variant, seed, rules) for seed in range(seeds))
-        except Interrupted:
-            raise
-        except JoemError as error:
-            failures.append(f"{name}: {error}")
+    rules: dict[Variant, set[str]] = {}
+    for row in wanted:
+        runs.check(row.variant)
+        rules.setdefault(row.variant, set()).add(row.rule)
+    results = runs.results(rules)
     if not results:
-        raise JoemError("Nothing could be run:\n  " + "\n  ".join(failures))
+        raise JoemError("Nothing could be run:\n  " + "\n  ".join(runs.told))
     found = tuple(row for row in wanted if row.variant.name in results)
     if table == "names":  # no author of another system says by which rule these decide
-        found = tuple(row if row.rule == "nn" else replace(row, rule=runs.rule(row.variant)) for row in found)
-    return Comparison(table, recipe, runs.problem(False), found, results, folds, tuple(failures))
-
-
-def own_recipes(protocol: str) -> dict[str, str]:
-    """The recipes of methods that have their own for a protocol, by method; splits of VOC share those of unseen-4.
-
-    >>> own_recipes("voc-spnet-lite")["zs3net"]
-    'voc-zs3-4-lite-zs3net'
-    """
-    family = re.sub(r"^voc-(zs3-\d+|spnet)-lite$", "voc-zs3-4-lite", protocol)
-    known = recipes.names()
-    return {name: f"{family}-{name}" for name in methods.METHODS if f"{family}-{name}" in known}
+        found = tuple(row if row.rule == "nn" else replace(row, rule=runs.decision(row.variant).rule) for row in found)
+    return Comparison(table, recipe, runs.problem(False), found, results, folds, tuple(runs.told))
 
 
 @dataclass
 class _Runs:
-    """The runs of a comparison: each is trained once, whatever happens in between."""
+    """The runs of a comparison, as jobs: first all trainings and folds, then the scores of what they gave."""
 
     base: Recipe
-    own: Mapping[str, Recipe]
+    own: Own
     out: Path
+    seeds: int
     folds: int
-    progress: bool
+    failures: dict[tuple[Variant, Any], JoemError] = field(default_factory=dict)
     _problems: dict[bool, Problem] = field(default_factory=dict)
+    _decisions: dict[Variant, Decision] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._device = engine.launched(self.base.train).device
-        for method, recipe in self.own.items():
-            for section in ("data", "semantics", "model"):
-                if getattr(recipe, section) != getattr(self.base, section):
-                    raise BadUsage(
-                        f"The recipe of {method} has other settings of {section!r} than the one that all methods share:"
-                        " only 'method', 'train' and 'decision' may differ in a comparison."
-                    )
+
+    def check(self, variant: Variant) -> None:
+        """Refuse a recipe of a row's own that would make it another comparison."""
+        source = variant.source or variant.method
+        for section in differences(self.base, self.own.get(source, self.base)):
+            raise BadUsage(
+                f"The recipe of {source} has other settings of {section!r} than the one that all rows share: only "
+                "'method', 'train' and 'decision' may differ in a comparison."
+            )
 
     def recipe(self, variant: Variant, seed: int) -> Recipe:
         """The recipe of one run."""
-        return variant.recipe(self.own.get(variant.method, self.base), seed)
+        return variant.recipe(self.base, self.own, seed)
 
     def problem(self, every_mask: bool) -> Problem:
         """The data, opened once; the supervised bound's training pictures may show every class."""
@@ -183,71 +167,100 @@ class _Runs:
             self._problems[every_mask] = problem
         return self._problems[every_mask]
 
-    def result(self, variant: Variant, seed: int, rules: Sequence[str]) -> Mapping[str, Any]:
-        """The result of one run, with everything that is missing done first."""
-        every_mask = methods.get(variant.method).sees_every_mask
-        folder = self.out / variant.name / f"seed-{seed}"
-        recipe, file = self.recipe(variant, seed), folder / "result.json"
-        result: dict[str, Any] = engine.from_first(lambda: read_json(file) if file.exists() else {"rules": {}})
-        if result.get("recipe", recipe.to_dict()) != recipe.to_dict():
-            raise BadUsage(f"{folder} holds a run of another recipe: give another --out, or remove {folder.parent}.")
-        if result.setdefault("folds", self.folds) != self.folds:
-            result |= {"folds": self.folds, "rules": {}}  # sigma and gamma were chosen in another way
-        problem = self.problem(every_mask)
-        if "recipe" not in result:
-            result |= self._train(recipe, folder, problem)
-            engine.from_first(lambda: write_json(file, result))
-            engine.from_first(lambda: shutil.rmtree(folder / "checkpoints"))
-        missing = [rule for rule in rules if rule not in result["rules"]]
-        add_class = seed == 0 and "add_class_seconds" not in result and not every_mask
-        if missing or add_class:
-            model = Model.load(folder / "model").to(self._device)
-            result["rules"] |= self._evaluate(model, problem, self._decisions(variant, missing))
-            if add_class:
-                result["add_class_seconds"] = seconds_to_add_a_class(model, problem, self.progress)
-            engine.from_first(lambda: write_json(file, result))
-        return result
+    @property
+    def told(self) -> list[str]:
+        """What could not be run, and why, once per variant."""
+        first = {variant.name: error for (variant, _), error in reversed(self.failures.items())}
+        return [f"{name}: {error}" for name, error in reversed(first.items())]
 
-    def _train(self, recipe: Recipe, folder: Path, problem: Problem) -> dict[str, Any]:
-        resume = engine.from_first(lambda: any(folder.glob("checkpoints/step-*")))
-        started = time.monotonic()
-        engine.train(recipe, folder, problem=problem, resume=resume, progress=self.progress)
-        # A resumed run does not know how long its first part took.
-        seconds = None if resume else time.monotonic() - started
-        return {"recipe": recipe.to_dict(), "train_seconds": seconds, "unseen": list(problem.vocabulary.unseen)}
+    def results(self, rules: Mapping[Variant, set[str]]) -> dict[str, tuple[Mapping[str, Any], ...]]:
+        """The results of the variants that could be run, by name, one entry per seed."""
+        wanted: dict[tuple[Variant, Any], Job] = {}
+        for variant, used in rules.items():
+            wanted |= {(variant, seed): self._training(variant, seed) for seed in range(self.seeds)}
+            if self.folds and used != {"nn"}:  # what does not calibrate has nothing to choose: a training less
+                wanted |= {(variant, ("fold", *key)): job for key, job in self._fold_jobs(variant).items()}
+        trained = jobs.run_all(wanted, "trainings and folds", self.failures)
+        wanted = {}
+        for variant in self._unharmed(rules):
+            decisions = self._decisions_of(variant, rules[variant])
+            wanted |= {(variant, seed): self._scoring(variant, seed, decisions) for seed in range(self.seeds)}
+            if not methods.get(variant.method).sees_every_mask:
+                wanted[variant, "add"] = self._adding(variant)
+        scored = jobs.run_all(wanted, "evaluations", self.failures)
+        return {
+            variant.name: tuple(
+                {
+                    "recipe": self.recipe(variant, seed).to_dict(),
+                    **trained[variant, seed],
+                    **scored[variant, seed],
+                    **(scored.get((variant, "add"), {}) if seed == 0 else {}),
+                }
+                for seed in range(self.seeds)
+            )
+            for variant in self._unharmed(rules)
+        }
 
-    def _decisions(self, variant: Variant, rules: Sequence[str]) -> list[DecisionSettings]:
-        settings = self.recipe(variant, 0).decision
-        if self.folds and set(rules) - {"nn"}:
-            choice = self._choice(variant)
-            settings = replace(settings, sigma=choice["sigma"], gamma=choice["gamma"])
-        return [replace(settings, rule=rule) for rule in rules]
+    def _unharmed(self, variants: Mapping[Variant, Any]) -> list[Variant]:
+        return [variant for variant in variants if all(variant != failed for failed, _ in self.failures)]
 
-    def rule(self, variant: Variant) -> str:
-        """The rule that held-out seen classes choose for a variant, or its recipe's own."""
-        return str(self._choice(variant)["rule"] if self.folds else self.recipe(variant, 0).decision.rule)
+    def _fold_jobs(self, variant: Variant) -> dict[tuple[float | None, int], Job]:
+        folder = self.out / variant.name
+        return calibration.fold_jobs(self.recipe(variant, 0), self.problem(False), folder, used=self.folds)
 
-    def _choice(self, variant: Variant) -> Mapping[str, Any]:
-        """The sigma, the gamma and the rule of a variant, chosen once on held-out seen classes."""
-        file = self.out / variant.name / "choice.json"
+    def decision(self, variant: Variant) -> Decision:
+        """What held-out seen classes chose for a variant, or its recipe's own."""
         recipe = self.recipe(variant, 0)
-        choice: dict[str, Any] = engine.from_first(lambda: read_json(file) if file.exists() else {})
-        wanted = {"used": self.folds, "recipe": recipe.to_dict()}
-        if {key: choice.get(key) for key in wanted} != wanted:
-            found = calibration.cross_validate(recipe, self.problem(False), used=self.folds, progress=self.progress)
-            choice = {**wanted, **found.to_dict()}
-            engine.from_first(lambda: write_json(file, choice))
-        return choice
+        if self.folds and variant not in self._decisions:
+            folder = self.out / variant.name
+            self._decisions[variant] = calibration.choose(recipe, self.problem(False), folder, used=self.folds).decision
+        return self._decisions.get(variant, recipe.decision)
 
-    def _evaluate(self, model: Model, problem: Problem, decisions: list[DecisionSettings]) -> dict[str, Any]:
-        if not decisions:
-            return {}
-        ranked = engine.rank_stored(model, problem, engine.share(problem.val), self.progress)
-        found = engine.evaluate(model, problem, decisions, ranked=ranked)
-        return {evaluation.decision.rule: evaluation.to_dict() for evaluation in found}
+    def _decisions_of(self, variant: Variant, used: set[str]) -> list[Decision]:
+        if used == {"nn"}:
+            return [self.recipe(variant, 0).decision.replace(rule="nn")]
+        names = dict.fromkeys([*(rule.name for rule in calibration.candidates()), *sorted(used)])
+        return [self.decision(variant).replace(rule=name) for name in names]
+
+    def _training(self, variant: Variant, seed: int) -> Job:
+        recipe, folder = self.recipe(variant, seed), self._folder(variant, seed)
+        problem = self.problem(methods.get(variant.method).sees_every_mask)
+
+        def work() -> dict[str, Any]:
+            resumed, started = has_checkpoint(folder), time.monotonic()
+            calibration.train_in(folder, recipe, problem)
+            # A resumed run does not know how long its first part took.
+            seconds = None if resumed else time.monotonic() - started
+            return {"train_seconds": seconds, "unseen": list(problem.vocabulary.unseen)}
+
+        return Job(folder / "training.json", {"recipe": recipe.to_dict()}, work, leftovers=(folder / "checkpoints",))
+
+    def _scoring(self, variant: Variant, seed: int, decisions: list[Decision]) -> Job:
+        def work() -> dict[str, Any]:
+            model, problem = self._model(variant, seed)
+            found = engine.evaluate(model, problem, decisions)
+            return {"folds": self.folds, "rules": {each.decision.rule: each.to_dict() for each in found}}
+
+        chosen = f"{self.folds}-folds" if self.folds else "own-parameters"
+        file = self._folder(variant, seed) / f"scores-{chosen}.json"
+        described = [each.to_dict() for each in decisions]
+        return Job(file, {"recipe": self.recipe(variant, seed).to_dict(), "decisions": described}, work)
+
+    def _adding(self, variant: Variant) -> Job:
+        def work() -> dict[str, Any]:
+            return {"add_class_seconds": seconds_to_add_a_class(*self._model(variant, 0))}
+
+        return Job(self._folder(variant, 0) / "new-class.json", {"recipe": self.recipe(variant, 0).to_dict()}, work)
+
+    def _folder(self, variant: Variant, seed: int) -> Path:
+        return self.out / variant.name / f"seed-{seed}"
+
+    def _model(self, variant: Variant, seed: int) -> tuple[Model, Problem]:
+        problem = self.problem(methods.get(variant.method).sees_every_mask)
+        return Model.load(self._folder(variant, seed) / "model").to(self._device), problem
 
 
-def seconds_to_add_a_class(model: Model, problem: Problem, progress: bool = True) -> float:
+def seconds_to_add_a_class(model: Model, problem: Problem) -> float:
     """How long it takes until a model can segment one more class.
 
     Which class is no matter for the time, so its word vector is the mean of the vocabulary's: no source of words has
@@ -256,7 +269,7 @@ def seconds_to_add_a_class(model: Model, problem: Problem, progress: bool = True
     name, vector = "one more class", model.vectors.mean(dim=0)
     started = time.monotonic()
     if model.method.new_class_stages:
-        engine.add_class(model, name, problem, vector, progress)
+        engine.add_class(model, name, problem, vector)
     else:
         with torch.no_grad():
             vectors = torch.cat([model.vectors, vector[None]]).to(next(model.method.parameters()).device)

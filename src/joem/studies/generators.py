@@ -1,23 +1,25 @@
 """Whether a generator makes better features of classes it never met than a Gaussian would."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from joem import calibration, data, engine, methods
-from joem.compare.tables import Table
+from joem import calibration, data, engine, jobs, methods
 from joem.engine import Model, Problem
-from joem.io import read_json, write_json
 from joem.errors import BadUsage, choose
+from joem.jobs import Job
 from joem.losses import resized
 from joem.losses.compared import KERNELS, fitted_kernels, moment_matching
 from joem.methods.cagnet import CaGNet
 from joem.methods.generative import GenerativeMethod, by_class
 from joem.recipe import Recipe
+from joem.studies.rows import Own, Variant
+from joem.studies.tables import Table
 
 _PICTURES, _PER_PICTURE, _FEWEST = 60, 40, 20
 
@@ -43,32 +45,38 @@ class Quality:
 
 
 def generators(
-    recipe: Recipe,
-    out: Path,
-    names: Sequence[str] | None = None,
-    progress: bool = True,
-    own: Mapping[str, Recipe] | None = None,
+    recipe: Recipe, out: Path, names: Sequence[str] | None = None, own: Own | None = None, folds: int = 4
 ) -> dict[str, list[Quality]]:
     """The quality of the generator of several methods, all that have one if None; what is in `out` is not repeated.
 
-    `own` are the recipes of methods that have their own, by name.
+    Each is trained with a part of the SEEN classes held out, and asked for features of these; the unseen classes and
+    the evaluation pictures are not touched.
+
+    Args:
+        recipe: the data, the words, the encoders and the training that all methods share.
+        out: folder of the runs.
+        names: methods with a generator.
+        own: the recipes of methods that have their own, by name.
+        folds: into how many parts the seen classes are cut; the first one is held out.
     """
+    engine.launched(recipe.train)
     known = [name for name, method in methods.METHODS.items() if issubclass(method, GenerativeMethod | CaGNet)]
+    wanted = known if names is None else [choose("method with a generator", name, known) for name in names]
     problem = engine.open_problem(recipe.data)
-    found = {}
-    for name in known if names is None else [choose("method with a generator", name, known) for name in names]:
-        base = (own or {}).get(name, recipe)
-        settings = replace(base, method=replace(base.method, name=name))
-        file = out / "generators" / f"{name}.json"
-        kept = read_json(file) if file.exists() else None
-        if kept is None:
-            qualities = generator_quality(settings, problem, progress=progress)
-            kept = {"recipe": settings.to_dict(), "classes": [asdict(quality) for quality in qualities]}
-            write_json(file, kept)
-        if kept["recipe"] != settings.to_dict():
-            raise BadUsage(f"{file} is of another recipe: give another --out, or remove it.")
-        found[name] = [Quality(**row) for row in kept["classes"]]
-    return found
+    recipes = {name: Variant(name, name).recipe(recipe, own or {}, recipe.train.seed) for name in wanted}
+    made = {name: _job(each, problem, out / "generators" / name, folds) for name, each in recipes.items()}
+    found = jobs.run_all(made, "generators")
+    return {name: [Quality(**row) for row in result["classes"]] for name, result in found.items()}
+
+
+def _job(recipe: Recipe, problem: Problem, folder: Path, folds: int) -> Job:
+    def work() -> dict[str, Any]:
+        fold = calibration.fold_problems(problem, folds, recipe.train.seed)[0]
+        model = calibration.train_in(folder, recipe, fold)
+        return {"classes": [asdict(quality) for quality in held_out_quality(model, fold)]}
+
+    identity = {"recipe": recipe.to_dict(), "folds": folds}
+    return Job(folder / "quality.json", identity, work, leftovers=(folder / "checkpoints", folder / "model"))
 
 
 def quality_table(found: Mapping[str, Sequence[Quality]]) -> Table:
@@ -82,19 +90,6 @@ def quality_table(found: Mapping[str, Sequence[Quality]]) -> Table:
     return head, body
 
 
-def generator_quality(recipe: Recipe, problem: Problem, folds: int = 4, progress: bool = True) -> list[Quality]:
-    """Train a generative method with a part of the SEEN classes held out, and look at what it makes of these.
-
-    Args:
-        recipe: of a method with a generator.
-        problem: the whole problem; its unseen classes and evaluation pictures are not touched.
-        folds: into how many parts the seen classes are cut; the first one is held out.
-        progress: show progress.
-    """
-    fold = calibration.fold_problems(problem, folds, recipe.train.seed)[0]
-    return held_out_quality(engine.train(recipe, problem=fold, progress=progress), fold)
-
-
 @torch.no_grad()
 def held_out_quality(model: Model, fold: Problem) -> list[Quality]:
     """The quality of a trained generator on the unseen classes of a problem."""
@@ -104,7 +99,7 @@ def held_out_quality(model: Model, fold: Problem) -> list[Quality]:
     pixels, size = _real_features(method, fold)
     seen = torch.cat([rows for label, rows in pixels.items() if label in vocabulary.seen_indices])
     context = resized(data.seen_only(fold.train, vocabulary, fold.rule).labels(0)[None], size).to(seen.device)
-    kernels = fitted_kernels(seen) if model.recipe.method.generator.fit_kernels else KERNELS
+    kernels = fitted_kernels(seen) if method.settings.fit_kernels else KERNELS
     found = []
     for label in vocabulary.unseen_indices:
         if len(pixels.get(label, ())) < _FEWEST:
@@ -120,7 +115,7 @@ def held_out_quality(model: Model, fold: Problem) -> list[Quality]:
 
 def _real_features(method: GenerativeMethod | CaGNet, fold: Problem) -> tuple[dict[int, Tensor], torch.Size]:
     """Features of the evaluation pictures by class, and the size of a feature map."""
-    transform = data.evaluation(mean=method.visual.mean, std=method.visual.std)
+    transform = data.evaluation(mean=method.trunk.mean, std=method.trunk.std)
     device = next(method.parameters()).device
     found: dict[int, list[Tensor]] = {}
     for index in range(min(len(fold.val), _PICTURES)):

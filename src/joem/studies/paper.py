@@ -5,25 +5,27 @@ was, and jobs with the same folder share what they have in common.
 """
 
 from collections.abc import Mapping, Sequence
-from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from joem import calibration, compare, engine, protocols, recipe
+from joem import calibration, decision, engine, jobs, parallel, protocols, recipe
 from joem.calibration import Curve
-from joem.compare import Comparison, Row
-from joem.compare.runs import SCORES, summary
-from joem.engine import Interrupted
-from joem.io import read_json, write_json
-from joem.errors import BadUsage, JoemError, choose
+from joem.errors import BadUsage, Interrupted, JoemError, choose
+from joem.io import write_json
+from joem.jobs import Job
 from joem.protocols import PublishedScores
 from joem.recipe import Recipe
 from joem.report import plots
 from joem.scores import Scores
+from joem.studies import comparison, tables
+from joem.studies.comparison import SCORES, Comparison, summary
+from joem.studies.rows import Row, as_published, load_own
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+Key = TypeVar("Key")
 
 SCALES = ("paper", "lite")
 """The paper's own networks and data, or PASCAL VOC in minutes on a CPU."""
@@ -32,13 +34,10 @@ _SEEDS = {"paper": 5, "lite": 3}
 _SPLITS = (2, 4, 6, 8, 10)
 _SYMBOLS = {"r": "r", "sc_weight": "λ"}
 
-Curves = dict[str, Curve]
-"""The curve of every rule of a run."""
-
 
 @dataclass(frozen=True)
-class Workplace:
-    """Where a job works and on what.
+class Request:
+    """What a job is asked for.
 
     Args:
         job: its name.
@@ -46,7 +45,7 @@ class Workplace:
         scale: one of `SCALES`.
         root: where the data are, if not where the recipes say.
         vectors: the source of word vectors, if not the recipes' own.
-        folds: on how many folds of held-out seen classes tables choose sigma and gamma.
+        folds: on how many folds of held-out seen classes tables choose parameters.
     """
 
     job: str
@@ -61,19 +60,21 @@ class Workplace:
         """The folder of the trainings, which jobs share."""
         return self.out / "runs" / self.scale
 
-    def settings(self, name: str, /, **method: Any) -> Recipe:
-        """A recipe in the box with the paper's objective, which lite recipes replace, and some settings of it."""
-        settings = deepcopy(recipe.load(name))
-        settings.data.root = self.root or settings.data.root
-        settings.semantics.vectors = self.vectors or settings.semantics.vectors
-        for key, value in {"name": "joem", "names": "none", **method}.items():
-            setattr(settings.method, key, value)
-        return settings
+    def base(self, protocol: str) -> str:
+        """The name of the recipe of the paper's objective that fits a protocol."""
+        if self.scale == "paper" and protocol.startswith("context"):
+            return "paper-context"
+        return "paper-spnet-setting" if self.scale == "paper" and protocol == "voc-spnet" else f"{self.scale}-joem"
 
-    def objective(self, name: str, /, **method: Any) -> Recipe:
-        """The same with the training of the recipe that the paper's objective has beside it, if there is one."""
-        own = compare.own_recipes(name).get("joem", name)
-        return replace(self.settings(own, **method), data=self.settings(name).data)
+    def changes(self, protocol: str) -> dict[str, Any]:
+        """What differs from the recipes in the box."""
+        root = {"root": self.root} if self.root else {}
+        semantics = {"semantics": {"vectors": self.vectors}} if self.vectors else {}
+        return {"data": {"protocol": protocol, **root}, **semantics}
+
+    def settings(self, protocol: str, **method: Any) -> Recipe:
+        """The recipe of the paper's objective on a protocol, with some settings of the objective."""
+        return recipe.load(self.base(protocol), self.changes(protocol)).changed(method=method)
 
 
 @dataclass
@@ -96,16 +97,16 @@ def reproduce(
         scale: one of `SCALES`.
         root: where the data are, if not where the recipes say.
         vectors: the source of word vectors, if not the recipes' own.
-        folds: on how many folds of held-out seen classes tables choose sigma and gamma; lambda is the recipes' own.
+        folds: on how many folds of held-out seen classes tables choose parameters; lambda is the recipes' own.
 
     Returns:
         the rows of the table.
     """
     job = JOBS[choose("job", name, JOBS)]
-    if choose("scale", scale, SCALES) not in job.recipes:
+    if choose("scale", scale, SCALES) not in job.protocols:
         raise BadUsage(f"{name} needs data that have no lite recipe: run it with --scale paper.")
-    found = job.run(Workplace(name, out, scale, root, vectors, folds))
-    engine.from_first(lambda: _write(found, job.about, out, name, scale))
+    found = job.run(Request(name, out, scale, root, vectors, folds))
+    parallel.from_first(lambda: _write(found, job.about, out, name, scale))
     if found.failures:
         raise JoemError("These could not be run, the others are kept:\n  " + "\n  ".join(found.failures))
     return found.rows
@@ -119,71 +120,70 @@ def _write(found: "Findings", about: str, out: Path, name: str, scale: str) -> N
 
 @dataclass(frozen=True)
 class Table:
-    """A table of systems or objectives, made by `joem.compare`: sigma and gamma are chosen on held-out seen classes.
+    """A table of systems or objectives, made by `compare`: parameters are chosen on held-out seen classes.
 
     Args:
         about: what it shows.
-        recipes: scale -> the recipes, each compared in its own folder.
-        table: which table of `joem.compare`.
+        protocols: scale -> the protocols, each compared in its own folder.
+        table: which table of `compare`.
         methods: the methods of the table "methods".
         per_class: whether every row also has the IoU of every class.
     """
 
     about: str
-    recipes: Mapping[str, Sequence[str]]
+    protocols: Mapping[str, Sequence[str]]
     table: str = "methods"
     methods: Sequence[str] | None = None
     per_class: bool = False
 
-    def run(self, place: Workplace) -> Findings:
-        """One comparison per recipe; the folder JOB-SCALE has their tables with every rule and class."""
+    def run(self, request: Request) -> Findings:
+        """One comparison per protocol; the folder JOB-SCALE has their tables with every rule and class."""
         found = Findings()
-        for name in self.recipes[place.scale]:
-            folder = place.runs / "compared" / name
-            settings, seeds = place.settings(name), _SEEDS[place.scale]
-            own = {
-                method: replace(place.settings(each, name=method), data=settings.data)
-                for method, each in compare.own_recipes(name).items()
-            }
+        for name in self.protocols[request.scale]:
+            folder, own = request.runs / "compared" / name, load_own(request.base(name), request.changes(name))
             try:
-                compared = compare.run(
-                    settings, folder, self.table, self.methods, seeds=seeds, folds=place.folds, own=own
+                compared = comparison.compare(
+                    request.settings(name), folder, self.table, self.methods, _SEEDS[request.scale], request.folds, own
                 )
             except Interrupted:
                 raise
             except JoemError as error:
                 found.failures.append(f"{name}: {error}")
                 continue
-            tables = place.out / f"{place.job}-{place.scale}" / name
-            if engine.place()[0] == 0:
-                compare.write(compared, tables, f"joem reproduce {place.job} --scale {place.scale} --out {place.out}")
-            for row in compared.rows:
-                found.rows.append(self._row(name, row, compared))
+            if parallel.is_first():
+                command = f"joem reproduce {request.job} --scale {request.scale} --out {request.out}"
+                tables.write(compared, request.out / f"{request.job}-{request.scale}" / name, command)
+            found.rows += [self._row(name, row, compared) for row in compared.rows]
             found.rows += _without_circle(name, compared)
             found.failures += [f"{name}: {failure}" for failure in compared.failures]
         return found
 
     def _row(self, name: str, row: Row, compared: Comparison) -> dict[str, Any]:
-        means = [summary([each[key] for each in compared.scores(row)])["mean"] for key in SCORES]
-        what = f"{name}: {row.title}"
+        what, means = f"{name}: {row.title}", _means(compared, row)
         if not self.per_class:
             return _row(what, means, row.published, compared.published_on)
         table = protocols.published_tables()["per_class"]
         (known,) = [each for each in table["rows"] if each["method"] == row.variant.method]
         runs = [result["rules"][row.rule]["per_class"] for result in compared.results[row.variant.name]]
         return {
-            **_row(what, means, _as_published(known), table["protocol"]),
+            **_row(what, means, as_published(known), table["protocol"]),
             "per_class": {label: summary([run[label] for run in runs])["mean"] for label in runs[0]},
             "published_per_class": known["per_class"],
         }
 
 
+def _means(compared: Comparison, row: Row, rule: str | None = None) -> list[float | None]:
+    found = compared.scores(row, rule)
+    return [summary([each[key] for each in found])["mean"] for key in SCORES]
+
+
 def _without_circle(name: str, compared: Comparison) -> list[dict[str, Any]]:
     """JoEm by nearest neighbour, where the paper has a row for it."""
-    published = protocols.get(name.removesuffix("-lite")).published.get("joem-nn")
+    published = protocols.get(name).published.get("joem-nn")
     rows = [row for row in compared.rows if published and row.variant.name == "joem"]
-    means = [[summary([each[key] for each in compared.scores(row, "nn")])["mean"] for key in SCORES] for row in rows]
-    return [_row(f"{name}: JoEm without AC", each, published, compared.published_on) for each in means]
+    return [
+        _row(f"{name}: JoEm without AC", _means(compared, row, "nn"), published, compared.published_on) for row in rows
+    ]
 
 
 @dataclass(frozen=True)
@@ -191,81 +191,85 @@ class TradeOff:
     """Figure 5: both rules over their whole grids. Its rows are the best with hindsight."""
 
     about: str
-    recipes: Mapping[str, Sequence[str]]
+    protocols: Mapping[str, Sequence[str]]
 
-    def run(self, place: Workplace) -> Findings:
-        """Train and sweep the one recipe."""
-        (name,) = self.recipes[place.scale]
-        curves, ablation = _curves(name, place), protocols.published_tables()["ablation"]
-        published = {row["rule"]: row for row in ablation["rows"] if row["losses"] == ["bar", "sc"]}
+    def run(self, request: Request) -> Findings:
+        """Train and sweep on the one protocol."""
+        (name,) = self.protocols[request.scale]
+        curves = _swept(request, {name: (name, request.settings(name))})[name]
+        ablation = protocols.published_tables()["ablation"]
+        published = {row["rule"]: as_published(row) for row in ablation["rows"] if row["losses"] == ["bar", "sc"]}
         rows = []
         for rule, curve in curves.items():
             what = f"{rule}, {curve.parameter} {curve.values[curve.best]:g} (best with hindsight)"
-            known = _as_published(published[rule])
-            rows.append(_row(what, _three(curve.scores[curve.best]), known, ablation["protocol"]))
+            rows.append(_row(what, _three(curve.scores[curve.best]), published.get(rule), ablation["protocol"]))
         return Findings(rows, {"trade-off": plots.trade_off(curves, {}), "errors": plots.errors(curves, {})})
 
 
 @dataclass(frozen=True)
 class Study:
-    """Scores over a setting of the objective, one training for each value, and over sigma.
+    """Scores over a setting of the objective, one training for each value, and over the rule's parameter.
 
     Args:
         about: what it shows.
-        recipes: scale -> the recipes, each with a figure over the setting and one over sigma.
-        setting: r or sc_weight (lambda); the other settings, sigma too, are the recipe's own.
+        protocols: scale -> the protocols, each with a figure over the setting and one over the parameter.
+        setting: r or sc_weight (lambda); the other settings, the parameter too, are the recipe's own.
         values: what is tried; the recipe's own value must be among them.
     """
 
     about: str
-    recipes: Mapping[str, Sequence[str]]
+    protocols: Mapping[str, Sequence[str]]
     setting: Literal["r", "sc_weight"]
     values: tuple[float, ...]
 
-    def run(self, place: Workplace) -> Findings:
-        """Train and sweep every value with every recipe."""
-        found, symbol = Findings(), _SYMBOLS[self.setting]
-        for name in self.recipes[place.scale]:
-            settings, protocol = place.objective(name), name.removesuffix("-lite")
-            own, sigma = getattr(settings.method, self.setting), settings.decision.sigma
-            curves = {value: _curves(name, place, self.setting, value)["ac"] for value in self.values}
-            scores = {value: curve.scores[curve.values.index(sigma)] for value, curve in curves.items()}
+    def run(self, request: Request) -> Findings:
+        """Train and sweep every value on every protocol."""
+        found, symbol, names = Findings(), _SYMBOLS[self.setting], self.protocols[request.scale]
+        wanted = {
+            (name, value): (f"{name}-{self.setting}-{value:g}", request.settings(name, **{self.setting: value}))
+            for name in names
+            for value in self.values
+        }
+        swept = _swept(request, wanted)
+        for name in names:
+            settings = request.settings(name)
+            own, chosen = getattr(settings.method, self.setting), settings.decision
+            curves = {value: swept[name, value][chosen.rule] for value in self.values}
+            scores = {value: curve.scores[curve.values.index(chosen.value)] for value, curve in curves.items()}
             for value, each in scores.items():
-                published = protocols.get(protocol).published["joem"] if value == own else None
-                found.rows.append(_row(f"{name}: {symbol} {value:g}", _three(each), published, protocol))
+                published = protocols.get(name).published["joem"] if value == own else None
+                found.rows.append(_row(f"{name}: {symbol} {value:g}", _three(each), published, name))
             found.figures[f"{name}-{self.setting}"] = plots.by_setting(scores, symbol, own)
-            found.figures[f"{name}-sigma"] = plots.by_value(curves[own], sigma)
+            found.figures[f"{name}-{curves[own].parameter}"] = plots.by_value(curves[own], chosen.value)
         return found
 
 
-def _curves(name: str, place: Workplace, setting: str | None = None, value: float | None = None) -> Curves:
-    """Train a recipe and sweep it on the paper's grids, or read what an earlier call found."""
-    folder = place.runs / (name if setting is None else f"{name}-{setting}-{value:g}")
-    settings = place.objective(name, **({setting: value} if setting else {}))
-    results = folder / "curves.json"
-    kept = engine.from_first(lambda: read_json(results) if results.is_file() else None)
-    if kept is not None:
-        if kept["recipe"] != settings.to_dict():
-            raise BadUsage(f"{folder} holds a run of another recipe: choose another --out.")
-        return {rule: Curve.from_dict(curve) for rule, curve in kept["curves"].items()}
-    resume = engine.from_first(lambda: any(folder.glob("checkpoints/step-*")))
-    model = engine.train(settings, folder, resume=resume)
-    problem = engine.open_problem(settings.data, needed=("val",))
-    curves = calibration.sweep(
-        model,
-        problem,
-        ("cs", "ac"),
-        # The paper's gammas fit its own scale of distances; any other needs its own range.
-        gammas=calibration.PAPER_GAMMAS if place.scale == "paper" else None,
-        sigmas=sorted({*calibration.PAPER_SIGMAS, settings.decision.sigma}, reverse=True),
-    )
-    described = {rule: curve.to_dict() for rule, curve in curves.items()}
-    engine.from_first(lambda: write_json(results, {"recipe": settings.to_dict(), "curves": described}))
-    return curves
+def _swept(request: Request, wanted: Mapping[Key, tuple[str, Recipe]]) -> dict[Key, dict[str, Curve]]:
+    """Train recipes, each in the folder named with it, and sweep the paper's rules on its grids."""
+    settings = [each for _, each in wanted.values()]
+    engine.launched(settings[0].train)
+    found = jobs.run_all({key: _sweep_job(each, request, name) for key, (name, each) in wanted.items()}, "trainings")
+    return {key: {rule: Curve.from_dict(curve) for rule, curve in result.items()} for key, result in found.items()}
 
 
-def _as_published(row: Mapping[str, Any]) -> PublishedScores:
-    return PublishedScores(row["seen"], row["unseen"], row["hiou"])
+def _sweep_job(settings: Recipe, request: Request, name: str) -> Job:
+    rules, folder = [rule for rule in decision.calibrated().values() if rule.paper_grid], request.runs / name
+    grids = {}
+    for rule in rules:
+        parameter = rule.parameter
+        # The paper's values without a bound fit its own scale of distances; any other needs its own range.
+        if parameter and (request.scale == "paper" or parameter.largest < float("inf")):
+            own = settings.decision.values.get(parameter.name, parameter.neutral)
+            grids[parameter.name] = sorted({*rule.paper_grid, own}, reverse=not parameter.rises)
+
+    def work() -> dict[str, Any]:
+        model = calibration.train_in(folder, settings)
+        problem = engine.open_problem(settings.data, needed=("val",))
+        curves = calibration.sweep(model, problem, [rule.name for rule in rules], grids)
+        return {rule: curve.to_dict() for rule, curve in curves.items()}
+
+    identity = {"recipe": settings.to_dict(), "grids": grids}
+    return Job(folder / "curves.json", identity, work, leftovers=(folder / "checkpoints",))
 
 
 def _three(found: Scores) -> tuple[float, float, float]:
@@ -289,51 +293,48 @@ def _row(
     }
 
 
-Job = Table | TradeOff | Study
-
 _VOC, _CONTEXT = ([f"{setting}-zs3-{split}" for split in _SPLITS] for setting in ("voc", "context"))
-_LITE = [f"{name}-lite" for name in _VOC]
 
-JOBS: dict[str, Job] = {
+JOBS: dict[str, Table | TradeOff | Study] = {
     "table1": Table(
         "The systems of the field on every split of PASCAL VOC and, at the paper's scale, Context.",
-        {"paper": [*_VOC, *_CONTEXT], "lite": _LITE},
+        {"paper": [*_VOC, *_CONTEXT], "lite": _VOC},
         methods=("devise", "spnet", "zs3net", "csrl", "joem"),
     ),
     "table2": Table(
         "Losses and rules on unseen-4: PASCAL Context at the paper's scale, PASCAL VOC at lite scale.",
-        {"paper": ["context-zs3-4"], "lite": ["voc-zs3-4-lite"]},
+        {"paper": ["context-zs3-4"], "lite": ["voc-zs3-4"]},
         table="ablation",
     ),
     "table3": Table(
         "Two-stage training and generators against the joint space on unseen-4 of PASCAL VOC.",
-        {"paper": ["voc-zs3-4"], "lite": ["voc-zs3-4-lite"]},
+        {"paper": ["voc-zs3-4"], "lite": ["voc-zs3-4"]},
         table="embedding-space",
     ),
     "fig5": TradeOff(
         "CS and AC over gamma and sigma on unseen-4: PASCAL Context at the paper's scale, PASCAL VOC at lite scale.",
-        {"paper": ["context-zs3-4"], "lite": ["voc-zs3-4-lite"]},
+        {"paper": ["context-zs3-4"], "lite": ["voc-zs3-4"]},
     ),
     "supp-table2": Table(
         "Every class on unseen-4 of PASCAL VOC: ZS3Net, ZS3Net on JoEm's encoder, JoEm.",
-        {"paper": ["voc-zs3-4"], "lite": ["voc-zs3-4-lite"]},
+        {"paper": ["voc-zs3-4"], "lite": ["voc-zs3-4"]},
         methods=("zs3net", "zs3net_joem", "joem"),
         per_class=True,
     ),
     "supp-table3": Table(
         "The systems of the field in the SPNet setting.",
-        {"paper": ["voc-spnet"], "lite": ["voc-spnet-lite"]},
+        {"paper": ["voc-spnet"], "lite": ["voc-spnet"]},
         methods=("spnet", "zs3net", "cagnet", "joem"),
     ),
     "supp-fig2": Study(
         "Scores over r on unseen-4 of PASCAL VOC and, at the paper's scale, Context.",
-        {"paper": ["voc-zs3-4", "context-zs3-4"], "lite": ["voc-zs3-4-lite"]},
+        {"paper": ["voc-zs3-4", "context-zs3-4"], "lite": ["voc-zs3-4"]},
         "r",
         (1, 2, 4),
     ),
     "supp-fig3": Study(
         "Scores over lambda and over sigma on every split of PASCAL VOC.",
-        {"paper": _VOC, "lite": _LITE},
+        {"paper": _VOC, "lite": _VOC},
         "sc_weight",
         calibration.LAMBDAS,
     ),
@@ -345,7 +346,7 @@ JOBS: dict[str, Job] = {
     ),
     "supp-fig6": Study(
         "Scores over r and over sigma in the SPNet setting.",
-        {"paper": ["voc-spnet"], "lite": ["voc-spnet-lite"]},
+        {"paper": ["voc-spnet"], "lite": ["voc-spnet"]},
         "r",
         (1, 2, 4),
     ),

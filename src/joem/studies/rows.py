@@ -1,17 +1,22 @@
 """The lines of the paper's tables: what each trains, by which rule it decides, what was published."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal
 
 from joem import methods, protocols
-from joem.errors import choose
+from joem import recipe as recipes
+from joem.errors import BadUsage, choose
 from joem.protocols import PublishedScores
 from joem.recipe import Recipe
 
 TABLES = ("methods", "ablation", "embedding-space", "names")
 _OF_THE_PAPER = {"ablation": "ablation", "embedding-space": "embedding_space"}  # as protocols.yaml calls them
+_BLEND = "blend-masks"  # among other methods: the one that learns from masks alone, as they do
+
+Own = Mapping[str, Recipe]
+"""Rows that have a recipe of their own -> that recipe."""
 
 
 @dataclass(frozen=True)
@@ -21,22 +26,23 @@ class Variant:
     Attributes:
         name: what its folder is called.
         method: the method's name.
-        changes: settings of `joem.recipe.MethodSettings` that differ from the recipe.
-        control: what replaces the word vectors, see `joem.recipe.SemanticsSettings`.
+        changes: settings of the method that differ from the recipe.
+        control: what replaces the word vectors, see `joem.settings.SemanticsSettings`.
+        source: whose own recipe it takes, if there is one; the method's if empty.
     """
 
     name: str
     method: str
-    changes: Mapping[str, Any] = field(default_factory=dict)
+    changes: Mapping[str, Any] = field(default_factory=dict, hash=False)
     control: Literal["none", "shuffled", "random"] = "none"
+    source: str = ""
 
-    def recipe(self, base: Recipe, seed: int) -> Recipe:
+    def recipe(self, base: Recipe, own: Own, seed: int) -> Recipe:
         """The recipe of one run."""
-        recipe = deepcopy(base)
-        recipe.method = replace(recipe.method, name=self.method, **self.changes)
-        recipe.semantics.control = self.control
-        recipe.train.seed = seed
-        return recipe
+        control = {} if self.control == "none" else {"control": self.control}
+        return own.get(self.source or self.method, base).changed(
+            method={"name": self.method, **self.changes}, semantics=control, train={"seed": seed}
+        )
 
 
 @dataclass(frozen=True)
@@ -49,10 +55,50 @@ class Row:
     published: PublishedScores | None = None
 
 
-def rows(table: str, recipe: Recipe, names: Sequence[str] | None = None) -> tuple[Row, ...]:
+def own_recipes(name: str) -> dict[str, str]:
+    """The recipes in the box that rows of a comparison have of their own: row -> recipe.
+
+    They are those of the same family: NAME up to the first "-" is lite or paper; other recipes have none.
+
+    >>> own_recipes("lite")["zs3net"], own_recipes("scenes")
+    ('lite-zs3net', {})
+    """
+    family = name.partition("-")[0] + "-"
+    found = () if Path(name).suffix else recipes.names()
+    return {each.removeprefix(family): each for each in found if each.startswith(family)}
+
+
+def load_own(name: str, changes: Mapping[str, Any] | None = None) -> dict[str, Recipe]:
+    """The recipes of `own_recipes` that share data, words and encoder with the recipe NAME, with the same changes.
+
+    Changes of the method and its decision are for the method of NAME only.
+    """
+    changes = changes or {}
+    base = recipes.load(name, changes)
+    general = {section: values for section, values in changes.items() if section not in {"method", "decision"}}
+    found = {}
+    for row, each in own_recipes(name).items():
+        same_method = recipes.load(each).method.name == base.method.name
+        own = base if each == name else recipes.load(each, changes if same_method else general)
+        if not differences(base, own):
+            found[row] = own
+    return found
+
+
+def differences(base: Recipe, own: Recipe) -> list[str]:
+    """The sections in which a row's own recipe differs from what all rows of a comparison share.
+
+    Heads may differ where one of them is left out: the experts of a blend have their own.
+    """
+    if base.model.head is None or own.model.head is None:
+        base, own = (replace(each, model=replace(each.model, head=None)) for each in (base, own))
+    return [section for section in ("data", "semantics", "model") if getattr(own, section) != getattr(base, section)]
+
+
+def rows(table: str, recipe: Recipe, names: Sequence[str] | None = None, own: Own | None = None) -> tuple[Row, ...]:
     """The lines of a table, or those of them whose variants are named, in that order."""
-    own = {"methods": _methods, "ablation": _ablation, "embedding-space": _embedding_space, "names": _names}
-    found = tuple(own[choose("table", table, TABLES)](recipe))
+    makers = {"methods": _methods, "ablation": _ablation, "embedding-space": _embedding_space, "names": _names}
+    found = tuple(makers[choose("table", table, TABLES)](recipe, own or {}))
     known = dict.fromkeys(row.variant.name for row in found)
     chosen = known if names is None else dict.fromkeys(choose(f"row of {table}", name, known) for name in names)
     return tuple(row for name in chosen for row in found if row.variant.name == name)
@@ -70,41 +116,47 @@ def published_on(table: str, recipe: Recipe) -> str | None:
     return protocol
 
 
-def _methods(recipe: Recipe) -> Iterator[Row]:
-    """Every system by its own rule."""
+def _methods(recipe: Recipe, own: Own) -> Iterator[Row]:
+    """Every system by its own rule; a blend, which is none without its experts, where a recipe says which."""
     published = _published(recipe)
-    for name in methods.METHODS:
-        method = methods.get(name)
-        yield Row(method.title or name, Variant(name, name), method.rule, published.get(name))
+    for name, method in methods.METHODS.items():
+        if name != "blend":
+            yield Row(method.title or name, Variant(name, name), method.rule, published.get(name))
+        elif _BLEND in own or recipe.method.name == name:
+            yield Row(method.title or name, Variant(name, name, source=_BLEND), method.rule)
 
 
-def _ablation(recipe: Recipe) -> Iterator[Row]:
+def _ablation(recipe: Recipe, own: Own) -> Iterator[Row]:
     """The losses added to cross entropy one by one, then the rules."""
     for published in protocols.published_tables()["ablation"]["rows"]:
         used = published["losses"]
         changes = ({} if "bar" in used else {"r": 1}) | ({} if "sc" in used else {"sc_weight": 0.0})
         variant = Variant(f"joem-{'-'.join(used)}" if changes else "joem", "joem", changes)
         title = " + ".join(["L_ce", *(f"L_{name}" for name in used)]) + f", {published['rule'].upper()}"
-        yield Row(title, variant, published["rule"], _as_published(published))
+        yield Row(title, variant, published["rule"], as_published(published))
 
 
-def _names(recipe: Recipe) -> Iterator[Row]:
+def _names(recipe: Recipe, own: Own) -> Iterator[Row]:
     """What ImageNet's names teach beyond masks, and what is left of it without the right words."""
-    cosine = "joem-cosine"
-    weights = {"teacher_weight": recipe.method.teacher_weight, "mixture_weight": recipe.method.mixture_weight}
-    strict, every = {"names": "strict", **weights}, {"names": "all", **weights}
-    masks = {"names": "none", "mixture_weight": 8.0}  # as chosen on folds, docs/experiments.md
-    for title, variant in (
-        ("JoEm, the paper's objective", Variant("joem", "joem", {"names": "none"})),
-        ("JoEm with mixed prototypes", Variant("joem-mixture", "joem-mixture", {"names": "none"})),
-        ("JoEm on cosines, masks alone", Variant(f"{cosine}-none", cosine, masks)),
-        ("joem+names (strict)", Variant(f"{cosine}-strict", cosine, strict)),
-        ("joem+names", Variant(f"{cosine}-all", cosine, every)),
-        ("strict, shuffled words", Variant(f"{cosine}-strict-shuffled", cosine, strict, "shuffled")),
-        ("strict, random vectors", Variant(f"{cosine}-strict-random", cosine, strict, "random")),
-    ):
-        published = _published(recipe).get("joem") if variant.name == "joem" else None
-        yield Row(title, variant, methods.get(variant.method).rule, published)
+    titles = {
+        "joem": "JoEm, the paper's objective",
+        "blend-mixture": "JoEm with mixed prototypes",
+        _BLEND: "JoEm on cosines, masks alone",
+        "blend-strict": "joem+names (strict)",
+        "blend-all": "joem+names",
+    }
+    missing = [name for name in titles if name not in own]
+    if missing:
+        raise BadUsage(
+            f"The table names compares recipes in the box, of which {', '.join(missing)} do not go with the data, "
+            "words and encoder given: start from the recipe lite, and change its data only."
+        )
+    variants = {title: Variant(name, own[name].method.name, source=name) for name, title in titles.items()}
+    strict = variants["joem+names (strict)"]
+    variants["strict, shuffled words"] = replace(strict, name="blend-strict-shuffled", control="shuffled")
+    variants["strict, random vectors"] = replace(strict, name="blend-strict-random", control="random")
+    for title, variant in variants.items():
+        yield Row(title, variant, methods.get(variant.method).rule, _published(recipe).get(variant.name))
 
 
 def _published(recipe: Recipe) -> Mapping[str, PublishedScores]:
@@ -112,20 +164,20 @@ def _published(recipe: Recipe) -> Mapping[str, PublishedScores]:
     return protocols.get(protocol).published if protocol else {}
 
 
-def _embedding_space(recipe: Recipe) -> Iterator[Row]:
+def _embedding_space(recipe: Recipe, own: Own) -> Iterator[Row]:
     """Two-stage training and generators against the joint space."""
     in_the_paper = protocols.published_tables()["embedding_space"]["rows"]
     numbers = {
-        (row["method"], row.get("note", "+".join(row.get("losses", [])))): _as_published(row) for row in in_the_paper
+        (row["method"], row.get("note", "+".join(row.get("losses", [])))): as_published(row) for row in in_the_paper
     }
     joem = protocols.get(str(published_on("embedding-space", recipe))).published["joem"]
     centre = Variant("two_stage-center", "two_stage", {"r": 1, "sc_weight": 0.0})
-    own = numbers["zs3net", "reimplemented by the JoEm authors"]
+    zs3net = numbers["zs3net", "reimplemented by the JoEm authors"]
     for title, variant, published in (
         ("V->S", Variant("visual_to_semantic", "visual_to_semantic"), None),
         ("S->V: L_center", centre, numbers["two_stage", "center"]),
         ("S->V: L_bar + L_sc", Variant("two_stage", "two_stage"), numbers["two_stage", "bar+sc"]),
-        ("ZS3Net", Variant("zs3net", "zs3net"), own),
+        ("ZS3Net", Variant("zs3net", "zs3net"), zs3net),
         (
             "ZS3Net on JoEm's encoder",
             Variant("zs3net_joem", "zs3net_joem"),
@@ -136,5 +188,6 @@ def _embedding_space(recipe: Recipe) -> Iterator[Row]:
         yield Row(title, variant, methods.get(variant.method).rule, published)
 
 
-def _as_published(row: Mapping[str, Any]) -> PublishedScores:
+def as_published(row: Mapping[str, Any]) -> PublishedScores:
+    """The scores of a line of `protocols.published_tables`."""
     return PublishedScores(row["seen"], row["unseen"], row["hiou"])

@@ -5,19 +5,19 @@ import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from joem import methods
-from joem.compare.rows import Row
-from joem.compare.runs import RULES, SCORES, Comparison, summary
+from joem import decision, methods
 from joem.io import write_json, write_text
 from joem.protocols import PublishedScores
 from joem.report import Page
+from joem.studies.comparison import SCORES, Comparison, summary
+from joem.studies.rows import Row
 
 Table = tuple[list[str], list[list[str]]]
 
 _CAPTIONS = {
     "scores": "Mean and deviation over the seeds, in percent. {origin}.",
     "rules": "hIoU by every rule, for the methods that calibrate; the others decide by NN. Rules compare distances; "
-    "docs/methods.md says what distance is where a method has a classifier.",
+    "docs/concepts/systems.md says what distance is where a method has a classifier.",
     "classes": "IoU of every class, the mean over the seeds. Classes with a star are unseen.",
 }
 
@@ -34,8 +34,9 @@ def scale(comparison: Comparison) -> str:
         else f"Nothing is published on {own}."
     )
     failed = f" Could not be run: {'; '.join(comparison.failures)}." if comparison.failures else ""
+    head = recipe.model.head.name if recipe.model.head else "experts"
     return (
-        f"{published} These runs: {recipe.model.architecture} with {recipe.model.backbone}, crops of "
+        f"{published} These runs: {head} on {recipe.model.backbone}, crops of "
         f"{recipe.data.crop} pixels, {recipe.train.epochs} epochs per stage of batches of {recipe.train.batch_size}, "
         f"on {len(comparison.problem.train)} training pictures before the unseen ones are left out, words from "
         f"{recipe.semantics.vectors}.{_other_lengths(comparison)} Compare orders, not values.{failed}"
@@ -55,9 +56,11 @@ def _other_lengths(comparison: Comparison) -> str:
 
 def _caption(name: str, comparison: Comparison) -> str:
     origin = "were chosen on held-out seen classes" if comparison.folds else "are the recipe's own"
+    parameters = list(reversed(decision.parameters()))
     if comparison.table == "names":
-        return _CAPTIONS[name].format(origin=f"sigma, gamma and the rule {origin}")
-    return _CAPTIONS[name].format(origin=f"sigma and gamma {origin}; the rule is the one the method's authors use")
+        return _CAPTIONS[name].format(origin=f"{', '.join(parameters)} and the rule {origin}")
+    told = f"{' and '.join(parameters)} {origin}; the rule is the one the method's authors use"
+    return _CAPTIONS[name].format(origin=told)
 
 
 def score_table(comparison: Comparison) -> Table:
@@ -80,7 +83,7 @@ def score_table(comparison: Comparison) -> Table:
 
 def rule_table(comparison: Comparison) -> Table:
     """The hIoU of every row by every rule that was run."""
-    rules = [rule for rule in RULES if any(comparison.scores(row, rule) for row in comparison.rows)]
+    rules = [rule for rule in decision.RULES if any(comparison.scores(row, rule) for row in comparison.rows)]
     body = [
         [row.title, *(_mean([found["hiou"] for found in comparison.scores(row, rule)]) for rule in rules)]
         for row in comparison.rows
@@ -132,11 +135,11 @@ def _published(found: PublishedScores | None) -> list[str]:
 def _best(comparison: Comparison) -> int | None:
     """The row with the best mean hIoU among those that are zero-shot."""
     means = {}
-    for place, row in enumerate(comparison.rows):
+    for index, row in enumerate(comparison.rows):
         mean = summary([found["hiou"] for found in comparison.scores(row)])["mean"]
         if mean is not None and not methods.get(row.variant.method).sees_every_mask:
-            means[place] = mean
-    return max(means, key=lambda place: means[place], default=None)
+            means[index] = mean
+    return max(means, key=lambda index: means[index], default=None)
 
 
 def markdown(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
@@ -215,14 +218,14 @@ def write(comparison: Comparison, out: Path, command: str) -> list[Path]:
 
 def _csv(comparison: Comparison) -> str:
     """One line per row and seed, with the IoU of every class."""
-    names = comparison.problem.vocabulary.names
+    names, parameters = comparison.problem.vocabulary.names, list(decision.parameters())
     text = io.StringIO()
     writer = csv.writer(text)
-    writer.writerow(["row", "method", "rule", "sigma", "gamma", "seed", *SCORES, "train_seconds", *names])
+    writer.writerow(["row", "method", "rule", *parameters, "seed", *SCORES, "train_seconds", *names])
     for row in comparison.rows:
         for seed, result in enumerate(comparison.results[row.variant.name]):
             found = result["rules"][row.rule]
-            start = [row.title, row.variant.method, row.rule, found["sigma"], found["gamma"], seed]
+            start = [row.title, row.variant.method, row.rule, *(found.get(name) for name in parameters), seed]
             scores = [found[name] for name in SCORES]
             per_class = [found["per_class"][name] for name in names]
             writer.writerow([*start, *scores, result["train_seconds"], *per_class])

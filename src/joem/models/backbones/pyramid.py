@@ -7,10 +7,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from joem.errors import BadUsage, JoemError
-from joem.models.backbones.base import Backbone
+from joem.models.backbones.backbone import Backbone
 from joem.models.backbones.weights import load_weights, timm_notes
 from joem.models.feature_maps import FeatureMaps
-
 
 _WHOLE = 32  # pixels: multiples of this suit networks that do not take every size
 

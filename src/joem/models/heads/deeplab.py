@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from joem.models.feature_maps import FeatureMaps
-from joem.models.heads.base import Head
+from joem.models.heads.head import Head
 from joem.models.trunk import Trunk
 from joem.settings import DeepLabV2Settings, DeepLabV3PlusSettings
 

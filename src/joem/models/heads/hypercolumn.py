@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from joem.models.feature_maps import FeatureMaps, Hypercolumns
-from joem.models.heads.base import Head
+from joem.models.heads.head import Head
 from joem.models.trunk import Trunk
 from joem.settings import HypercolumnSettings
 
@@ -91,17 +91,13 @@ class HypercolumnHead(Head):
         features: the number of channels to make.
         copies: of how many perceptrons side by side, each with hidden units and features of its own.
         relu: whether the features end with a ReLU.
-
-    Attributes:
-        last: where the channels of the last map are in a hypercolumn.
     """
 
     def __init__(
         self, channels: Sequence[int], hidden: int, features: int, copies: int = 1, relu: bool = False
     ) -> None:
         super().__init__()
-        self.last = last_channels(channels)
-        size = self.last.stop + 2 * channels[-1]
+        size = sum(channels[-LEVELS:]) + 2 * channels[-1]
         layers: list[nn.Module] = [
             # The scale of the channels differs a hundredfold; the statistics are those of the training pixels.
             nn.BatchNorm2d(size, affine=False),
@@ -127,12 +123,6 @@ class HypercolumnHead(Head):
         if self.training:
             return cast(Tensor, self.layers(gather(inputs)))
         return cast(Tensor, self.layers[2:](self._first_layer(inputs)))
-
-    def standardised(self, last: Tensor) -> Tensor:
-        """The backbone's last map (B,C,H,W) with the mean 0 and the variance 1 of the training pixels."""
-        norm = cast(nn.BatchNorm2d, self.layers[0])
-        mean, variance = norm.get_buffer("running_mean")[self.last], norm.get_buffer("running_var")[self.last]
-        return F.batch_norm(last, mean, variance, eps=norm.eps)
 
     def _first_layer(self, inputs: FeatureMaps | Basis) -> Tensor:
         """The first convolution of all hypercolumns of a picture, without building them.

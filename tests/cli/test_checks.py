@@ -1,0 +1,109 @@
+"""What is wrong with the words is said before anything heavy is imported: in a fresh process, torch is not there."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from joem import cli
+
+HEAVY = ("torch", "timm", "pyarrow", "transformers", "matplotlib", "segmentation_models_pytorch", "lightning_fabric")
+
+RUN = f"""
+import json, sys
+from joem import cli
+code = cli.main(json.loads(sys.argv[1]))
+print(sorted(set({HEAVY}) & set(sys.modules)), code, file=sys.stderr)
+"""
+
+
+def run(words, folder):
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, json.dumps(words)], capture_output=True, text=True, check=False, cwd=folder
+    )
+    *told, last = done.stderr.splitlines()
+    assert last.startswith("[] "), done.stderr  # nothing heavy
+    return int(last.split()[1]), "\n".join(told), done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["trian"], 2, "Did you mean 'train'?"),
+        (["train"], 2, "required: RECIPE.\nExample: joem train scenes"),
+        (["train", "nothing"], 2, "Unknown recipe 'nothing'"),
+        (["train", "gone.yaml"], 2, "There is no recipe file 'gone.yaml'"),
+        (["train", "scenes", "--train.epochs"], 2, "--train.epochs needs a value"),
+        (
+            ["train", "scenes", "--semantics.vectors", "glove+word2vec:gone.vec"],
+            2,
+            "no file of word vectors at gone.vec",
+        ),
+        (["train", "scenes", "--model.weights", "gone.pth"], 2, "There is no weights file 'gone.pth'"),
+        (["train", "lite"], 2, "--data.root DIR"),
+        (["train", "lite", "--data.root", "nowhere"], 2, "There is no folder nowhere"),
+        (["tune", "nothing"], 2, "Unknown recipe 'nothing'"),
+        (["tune", "scenes", "--lambdas", "a"], 2, "--lambdas takes numbers separated by commas, got 'a'"),
+        (["compare", "--recipe", "nothing"], 2, "Unknown recipe 'nothing'"),
+        (["quickstart", "--recipe", "nothing"], 2, "Unknown recipe 'nothing'"),
+        (["reproduce", "fig5", "--root", "nowhere"], 2, "There is no folder nowhere"),
+        (["reproduce", "fig5", "--vectors", "word2vec:gone.vec"], 2, "no file of word vectors at gone.vec"),
+        (["evaluate", "nowhere"], 1, "There is no model in nowhere"),
+        (["evaluate", "voc-names", "--rule", "magic"], 2, "Unknown rule 'magic'"),
+        (["evaluate", "voc-names", "--rule", "ac", "--sigma", "1.5"], 2, "sigma must be in (0,1]"),
+        (
+            ["evaluate", "voc-names", "--rule", "nn", "--gamma", "0.3"],
+            2,
+            "--gamma is for the rule cs, but the rule is nn",
+        ),
+        (["evaluate", "voc-names", "--root", "nowhere"], 2, "There is no folder nowhere"),
+        (["sweep", "nowhere"], 1, "There is no model in nowhere"),
+        (["sweep", "voc-names", "--rules", "ac,nn"], 2, "Unknown rule to sweep 'nn'"),
+        (["sweep", "voc-names", "--sigmas", "1.5"], 2, "sigma must be in (0,1]"),
+        (["report", "nowhere"], 1, "There is no model in nowhere"),
+        (["report", "voc-names", "--pair", "cow"], 2, "--pair takes a seen and an unseen class"),
+        (["predict", "a.png"], 1, "There is no picture 'a.png'."),
+        (["predict", "a.png", "--model", "nowhere"], 1, "There is no model in nowhere"),
+        (["predict", "a.png", "--model", "gone.onnx"], 1, "There is no model gone.onnx"),
+        (["predict", "a.png", "--rule", "magic"], 2, "Unknown rule 'magic'"),
+        (["predict", "a.png", "--vectors", "gone.vec"], 2, "There is no word-vector file gone.vec"),
+        (["export", "nowhere"], 2, "required: --out"),
+        (["export", "nowhere", "--out", "x.onnx"], 1, "There is no model in nowhere"),
+        (["serve", "--model", "nowhere"], 1, "There is no model in nowhere"),
+        (["data"], 2, "Say which dataset"),
+        (["data", "voc", "--root", "nowhere"], 2, "There is no folder nowhere"),
+        (["data", "scenes", "--protocol", "nothing"], 2, "Unknown protocol 'nothing'"),
+        (["data", "prepare", "voc"], 2, "required: --root"),
+        (["data", "prepare", "voc", "--root", "nowhere"], 2, "There is no folder nowhere"),
+    ],
+)
+def test_bad_usage_is_answered_without_torch(words, code, message, tmp_path):
+    found, told, printed = run(words, tmp_path)
+    assert found == code
+    assert message in told
+    assert told.startswith("joem: ")
+    assert printed == ""
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--version"], ["data", "--recipes"], ["data", "--protocols"]])
+def test_what_needs_no_network_is_quick(words, tmp_path):
+    assert run(words, tmp_path)[0] == 0
+
+
+LIGHT = set(cli.COMMANDS) - {"train", "tune", "compare"}  # these list the settings of a method, which needs torch
+
+
+@pytest.mark.parametrize("command", sorted(LIGHT))
+def test_help_is_quick(command, tmp_path):
+    code, _, printed = run([*command.split(), "--help"], tmp_path)
+    assert code == 0
+    assert f"Example: joem {command}" in printed
+
+
+def test_a_plus_in_the_name_of_a_vector_file_is_no_second_source(tmp_path):
+    from joem.cli.checks import vector_files
+
+    (tmp_path / "a+b").write_text("")
+    vector_files(f"word2vec:{tmp_path}/a+b")
+    vector_files(f"glove+word2vec:{tmp_path}/a+b+use")

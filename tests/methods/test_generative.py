@@ -1,0 +1,129 @@
+"""Systems that make features up: their options, the graph of touching classes, pseudo-labels, and two players."""
+
+import pytest
+import torch
+
+from conftest import fresh_model, make_small
+from joem import engine, losses
+from joem.errors import BadUsage
+from joem.losses import compared
+from joem.methods.csrl import relations
+from joem.methods.generative import by_class
+from joem.methods.zs3net import touching
+
+
+@pytest.mark.parametrize("options", [{"graph_context": True}, {"self_training": 0.5}])
+def test_options_train_and_take_a_new_class(options):
+    recipe = make_small("zs3net", **options)
+    problem = engine.open_problem(recipe.data)
+    model = engine.train(recipe, problem=problem)
+    assert model.method.needs_maps
+    assert ("self_train" in model.method.stages) == ("self_training" in options)
+    larger = engine.add_class(model, "orange dog", problem)
+    assert torch.isfinite(larger.prototypes()).all()
+
+
+def test_without_them_loose_pixels_will_do():
+    assert not fresh_model(make_small("zs3net")).method.needs_maps
+    assert fresh_model(make_small("zs3net_joem")).method.needs_maps
+
+
+def test_self_training_labels_the_most_confident_void_pixels_only():
+    model = fresh_model(make_small("zs3net", self_training=0.25))
+    unseen = list(model.vocabulary.unseen_indices)
+    features = torch.randn(1, 8, 6, 6)
+    with torch.no_grad():
+        model.method.classifier.bias[unseen] += 2.0
+    labels = torch.full((1, 6, 6), 255)
+    labels[0, :2] = 0
+    found = model.method._pseudo_labels(features, labels)  # no loss shows which pixels were taken
+    assert torch.equal(found[0, :2], labels[0, :2])
+    probabilities = model.method.classifier(features).softmax(dim=1)[0].detach()
+    void = []
+    for row in range(2, 6):
+        for column in range(6):
+            confidence, best = probabilities[:, row, column].max(dim=0)
+            if int(best) in unseen:
+                void.append((confidence.item(), row, column, int(best)))
+    void.sort(reverse=True)
+    expected = {(row, column): best for _, row, column, best in void[: -(-len(void) // 4)]}
+    assert expected
+    named = {(r, c): int(found[0, r, c]) for r in range(2, 6) for c in range(6) if found[0, r, c] != 255}
+    assert named == expected
+
+
+def test_a_share_of_pixels_is_at_most_all():
+    with pytest.raises(BadUsage, match=r"method\.self_training: Input should be less than or equal to 1, got 1\.5"):
+        make_small("zs3net", self_training=1.5)
+
+
+def test_classes_touch_where_their_pixels_are_neighbours():
+    picture = torch.tensor([[3, 3, 255, 7], [3, 9, 9, 255], [255, 255, 9, 7]])
+    nodes, adjacency = touching(picture)
+    assert nodes.tolist() == [3, 7, 9]
+    expected = [[1 / 2, 0, 1 / 2], [0, 1 / 2, 1 / 2], [1 / 3, 1 / 3, 1 / 3]]
+    torch.testing.assert_close(adjacency, torch.tensor(expected))
+
+
+def test_the_graph_of_classes_has_no_edge_to_itself():
+    vectors = torch.randn(5, 3)
+    edges = relations(vectors, 2.0)
+    for i in range(5):
+        near = [0.0 if i == j else float((-2.0 * (vectors[i] - vectors[j]).norm()).exp()) for j in range(5)]
+        torch.testing.assert_close(edges[i], torch.tensor(near) / sum(near))
+    assert relations(vectors[:1], 2.0).tolist() == [[0.0]]
+
+
+def test_by_class_draws_only_pixels_of_the_class():
+    labels = torch.randint(0, 4, (2, 5, 6))
+    labels[0, 0] = 255
+    features = torch.stack([labels.float(), torch.arange(60.0).reshape(2, 5, 6)], dim=1)
+    found = by_class(features, labels, most=4)
+    assert sorted(found) == sorted(set(labels.flatten().tolist()) - {255})
+    for label, rows in found.items():
+        assert (rows[:, 0] == label).all()
+        assert len(rows) == len(set(rows[:, 1].tolist())) == min(4, int((labels == label).sum()))
+
+
+def test_made_up_unseen_features_count_by_their_weight():
+    """The classifier's last stage against a loop over real and made-up samples."""
+    method = fresh_model(make_small("zs3net", unseen_weight=3.0)).method.eval()
+    method.begin("classify")
+    unseen, (a, b, c, *_) = method.vocabulary.unseen_indices, method.vocabulary.seen_indices
+    features, labels = torch.randn(1, 8, 2, 3), torch.tensor([[[a, 255, b], [c, b, 255]]])
+    made = torch.randn(method.settings.samples, len(unseen), 8)
+    method.make = lambda classes, count, labels: made
+    with torch.no_grad():
+        terms, weight = method.classify(features, labels)
+        rows = [(features[0, :, y, x], int(labels[0, y, x]), 1.0) for y, x in (labels[0] != 255).nonzero().tolist()]
+        rows += [(sample[k], label, 3.0) for sample in made for k, label in enumerate(unseen)]
+        total = 0.0
+        for row, label, share in rows:
+            logits = method.classifier.weight[:, :, 0, 0] @ row + method.classifier.bias
+            total -= share * float(logits.log_softmax(0)[label])
+    assert float(weight) == pytest.approx(sum(share for *_, share in rows))
+    assert float(terms["ce"]) == pytest.approx(total / sum(share for *_, share in rows), rel=1e-4)
+
+
+def test_the_generator_of_cagnet_does_not_move_its_discriminator_by_fooling_it():
+    """The two players' gradients, computed in one pass, equal those of two separate passes."""
+    recipe = make_small("cagnet").changed(model={"dropout": 0.0, "head": {"aspp_dropout": 0.0}})
+    method = fresh_model(recipe).method.eval()
+    images, labels = torch.randn(2, 3, 32, 32), torch.randint(0, 3, (2, 32, 32))
+    torch.manual_seed(1)
+    terms, _ = method(images, labels)
+    terms["adversarial"].backward()
+    found = {key: value.grad.clone() for key, value in method.discriminator.named_parameters()}
+    assert all(value.grad is None for value in method.visual.parameters())
+    method.zero_grad()
+    torch.manual_seed(1)
+    with torch.no_grad():
+        real = method.encoded(images)
+        small = losses.resized(labels, real.shape[2:])
+        mean, log_variance = (code.movedim(1, -1).flatten(0, 2) for code in method.context(real))
+        code = mean + (log_variance / 2).exp() * torch.randn_like(mean)
+        made = method.generator(torch.cat([method.vectors[small.flatten()], code], dim=1))
+    real = real.movedim(1, -1).flatten(0, 2)
+    compared.discriminator_loss(method.discriminator(real), method.discriminator(made)).backward()
+    for key, value in method.discriminator.named_parameters():
+        torch.testing.assert_close(found[key], value.grad)
