@@ -21,7 +21,7 @@ lint: install
 	$(BIN)/mypy
 
 docs: install
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 # The page is tested in Chromium: the one at hand, else the system's package, else playwright's own.
 browser: install

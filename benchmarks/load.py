@@ -22,7 +22,7 @@ import httpx2 as httpx
 import numpy as np
 from PIL import Image
 
-from joem import Segmenter
+from joem import Segmenter, decision
 from joem.data import scenes
 
 SIZES = ((64, 64), (128, 96), (200, 256), (512, 512))
@@ -31,14 +31,14 @@ PNG = {"Content-Type": "image/png"}
 
 
 class Known:
-    """A picture with wishes and the labels that Python gives for them."""
+    """A picture with requests and the labels that Python gives for them."""
 
-    def __init__(self, segmenter, picture, wishes):
+    def __init__(self, segmenter, picture, requests):
         file = io.BytesIO()
         picture.save(file, "PNG")
-        self.content, self.wishes = file.getvalue(), wishes
+        self.content, self.requests = file.getvalue(), requests
         scene = segmenter.encode(picture)
-        self.labels = [scene.segment(**wish).labels.numpy() for wish in wishes]
+        self.labels = [scene.segment(**request).labels.numpy() for request in requests]
         self.key = None
 
 
@@ -88,14 +88,14 @@ class Client(threading.Thread):
         self._log.note(kind, time.perf_counter() - start)
         return answer
 
-    def _scene(self, what, picture, wish):
+    def _scene(self, what, picture, request):
         """Ask about a picture; send it if the service does not have it (any more)."""
         for _ in range(50):
             if picture not in self._keys:
                 sent = self._ask("picture", "POST", "/api/scenes", content=picture.content, headers=PNG)
                 self._log.check(sent.status_code == 200, f"picture: {sent.status_code} {sent.text}")
                 self._keys[picture] = sent.json()["scene"]
-            answer = self._ask(what, "POST", f"/api/scenes/{self._keys[picture]}/{what}", json=wish)
+            answer = self._ask(what, "POST", f"/api/scenes/{self._keys[picture]}/{what}", json=request)
             if answer.status_code != 404:
                 return answer
             self._log.counts["scenes sent again"] += 1
@@ -104,20 +104,20 @@ class Client(threading.Thread):
 
     def _pick(self):
         picture = self._random.choice(self._pictures)
-        place = self._random.randrange(len(picture.wishes))
-        return picture, picture.wishes[place], picture.labels[place]
+        index = self._random.randrange(len(picture.requests))
+        return picture, picture.requests[index], picture.labels[index]
 
     def _mask(self):
-        picture, wish, labels = self._pick()
-        answer = self._scene("mask", picture, wish)
+        picture, request, labels = self._pick()
+        answer = self._scene("mask", picture, request)
         right = answer.status_code == 200 and np.array_equal(np.asarray(Image.open(io.BytesIO(answer.content))), labels)
-        self._log.check(right, f"mask: {answer.status_code} for {wish}")
+        self._log.check(right, f"mask: {answer.status_code} for {request}")
 
     def _ranking(self):
-        picture, wish, labels = self._pick()
-        answer = self._scene("ranking", picture, {"names": wish["names"]})
-        right = answer.status_code == 200 and np.array_equal(decide(answer.content, wish), labels)
-        self._log.check(right, f"ranking: {answer.status_code} for {wish}")
+        picture, request, labels = self._pick()
+        answer = self._scene("ranking", picture, {key: request[key] for key in ("names", "rule")})
+        right = answer.status_code == 200 and np.array_equal(decide(answer.content, request), labels)
+        self._log.check(right, f"ranking: {answer.status_code} for {request}")
 
     def _bad(self):
         key = next(iter(self._keys.values()), "0" * 64)
@@ -140,23 +140,22 @@ class Client(threading.Thread):
         self._log.check(answer.status_code == 200, f"health: {answer.status_code}")
 
 
-def decide(content, wish):
-    """Labels from a ranking, by NN or AC."""
+def decide(content, request):
+    """Labels from a ranking by the rule of a request."""
     (length,) = struct.unpack_from("<I", content)
     header = json.loads(content[4 : 4 + length])
     pixels, start = header["width"] * header["height"], 4 + length
-    seen_distance, second, unseen_distance = np.frombuffer(content, "<f4", 3 * pixels, start).reshape(3, -1)
-    seen, unseen = np.frombuffer(content, "u1", 2 * pixels, start + 12 * pixels).reshape(2, -1)
-    if wish["rule"] == "nn":
-        taken = unseen_distance < seen_distance
-    else:
-        taken = (unseen_distance < second) & (seen_distance > np.float32(wish["sigma"]) * unseen_distance)
+    turning = np.frombuffer(content, "<f4", pixels, start + 12 * pixels)
+    seen, unseen = np.frombuffer(content, "u1", 2 * pixels, start + 16 * pixels).reshape(2, -1)
+    parameter = decision.RULES[request["rule"]].parameter
+    value = np.float32(request[parameter.name] if parameter else 0)
+    taken = turning < value if parameter is None or parameter.rises else turning > value
     return np.where(taken, unseen, seen).reshape(header["height"], header["width"])
 
 
 def known_answers(segmenter):
     names = list(segmenter.vocabulary.names)
-    wishes = [
+    requests = [
         {"names": names, "rule": "nn"},
         {"names": [*names, scenes.NEW_CLASS], "rule": "ac", "sigma": 0.8},
         {"names": [names[0], "red circle", "orange horse"], "rule": "ac", "sigma": 0.95},
@@ -165,7 +164,7 @@ def known_answers(segmenter):
     for width, height in SIZES:
         drawn = scenes.open_split("demo", 3, size=max(width, height))
         images = (Image.fromarray(drawn[i].image.permute(1, 2, 0).numpy()) for i in range(3))
-        pictures += [Known(segmenter, image.crop((0, 0, width, height)), wishes) for image in images]
+        pictures += [Known(segmenter, image.crop((0, 0, width, height)), requests) for image in images]
     return pictures
 
 
@@ -182,15 +181,15 @@ def main():
     parser.add_argument("model")
     parser.add_argument("--clients", type=int, default=32)
     parser.add_argument("--seconds", type=float, default=30)
-    wish = parser.parse_args()
-    pictures = known_answers(Segmenter.load(wish.model))
-    command = [sys.executable, "-m", "joem", "serve", "--model", wish.model, "--port", "0"]
+    options = parser.parse_args()
+    pictures = known_answers(Segmenter.load(options.model))
+    command = [sys.executable, "-m", "joem", "serve", "--model", options.model, "--port", "0"]
     process = subprocess.Popen([*command, "--limits.cache_bytes", str(CACHE)], stdout=subprocess.PIPE, text=True)
     try:
         address = process.stdout.readline().split()[3]
         log, memory = Log(), [resident(process)]
-        until = time.monotonic() + wish.seconds
-        clients = [Client(number, address, pictures, until, log) for number in range(wish.clients)]
+        until = time.monotonic() + options.seconds
+        clients = [Client(number, address, pictures, until, log) for number in range(options.clients)]
         for client in clients:
             client.start()
         while any(client.is_alive() for client in clients):
@@ -202,13 +201,15 @@ def main():
     finally:
         process.send_signal(signal.SIGTERM)
     stopped = process.wait(60)
-    tell(wish, log, memory, cache[0], stopped)
+    tell(options, log, memory, cache[0], stopped)
     sys.exit(bool(log.wrong or stopped))
 
 
-def tell(wish, log, memory, cache, stopped):
+def tell(options, log, memory, cache, stopped):
     total = sum(map(len, log.seconds.values()))
-    print(f"{wish.clients} clients, {wish.seconds:g} s, {total} requests, {total / wish.seconds:.0f} per second")
+    print(
+        f"{options.clients} clients, {options.seconds:g} s, {total} requests, {total / options.seconds:.0f} per second"
+    )
     print(f"{'request':14}{'count':>7}{'median':>10}{'95 %':>10}{'99 %':>10}  ms")
     for kind, seconds in sorted(log.seconds.items()):
         times = "".join(f"{1000 * np.percentile(seconds, share):10.0f}" for share in (50, 95, 99))

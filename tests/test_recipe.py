@@ -1,8 +1,26 @@
+"""Recipes: what they hold, what they refuse and how, and that the numbers of those in the box are what is built."""
+
+import dataclasses
+import re
+
 import pytest
 import torch
 
-from joem import cli, engine, protocols, recipe
+from conftest import make_tiny
+from joem import cli, engine, methods, protocols, recipe
+from joem.decision import Decision
 from joem.errors import BadUsage
+from joem.recipe import Recipe
+from joem.settings import (
+    DataSettings,
+    DeepLabV3PlusSettings,
+    HypercolumnSettings,
+    ModelSettings,
+    OptimiserSettings,
+    TrainSettings,
+)
+
+NAN = float("nan")
 
 
 @pytest.fixture
@@ -14,21 +32,22 @@ def write(tmp_path):
     return write
 
 
+# ------------------------------------------------------------------------------------------- files and merging
+
+
 def test_a_recipe_holds_only_what_differs_from_the_one_it_extends(write):
-    write("base.yaml", "extends: scenes\nmodel: {rates: [2, 4, 6], channels: 32}\ntrain: {visual: {lr: 0.5}}\n")
-    loaded = recipe.load(write("mine.yaml", "extends: base.yaml\nmodel: {channels: 8}\n"))
-    expected = recipe.load("scenes")
-    expected.model.rates, expected.model.channels, expected.train.visual.lr = (2, 4, 6), 8, 0.5
-    assert loaded == expected
+    write("base.yaml", "extends: scenes\nmodel: {head: {rates: [2, 4, 6], channels: 32}}\ntrain: {visual: {lr: 0.5}}\n")
+    loaded = recipe.load(write("mine.yaml", "extends: base.yaml\nmodel: {head: {channels: 8}}\n"))
+    changes = {"model": {"head": {"rates": (2, 4, 6), "channels": 8}}, "train": {"visual": {"lr": 0.5}}}
+    assert loaded == recipe.load("scenes").changed(**changes)
 
 
 def test_the_command_line_sees_what_a_recipe_extends(write, monkeypatch):
     seen = {}
-    monkeypatch.setattr("joem.engine.train", lambda recipe, out, resume: seen.update(recipe=recipe))
-    mine = write("mine.yaml", "extends: scenes\nmodel: {channels: 8}\n")
+    monkeypatch.setattr("joem.engine.train", lambda recipe, *_, **__: seen.update(recipe=recipe))
+    mine = write("mine.yaml", "extends: scenes\nmodel: {head: {channels: 8}}\n")
     assert cli.main(["train", mine, "--train.visual.lr", "0.25", "--data.root", "somewhere"]) == 0
-    expected = recipe.load(mine)
-    expected.train.visual.lr, expected.data.root = 0.25, "somewhere"
+    expected = recipe.load(mine).changed(train={"visual": {"lr": 0.25}}, data={"root": "somewhere"})
     assert seen["recipe"] == expected
 
 
@@ -37,11 +56,22 @@ def test_the_command_line_sees_what_a_recipe_extends(write, monkeypatch):
     [
         ("extends: scnes\n", r"mine.yaml extends 'scnes', which is not there. .*Did you mean 'scenes'\?"),
         ("extends: gone.yaml\n", "extends 'gone.yaml', which is not there"),
+        ("extends: [scenes]\n", r"extends \['scenes'\]: give the name of one recipe"),
         ("extends: mine.yaml\n", "in a circle: mine.yaml -> mine.yaml"),
         ("extends: other.yaml\n", "in a circle: mine.yaml -> other.yaml -> mine.yaml"),
         ("data: [\n", "mine.yaml is not YAML"),
         ("scenes\n", "must hold sections such as 'data:', got 'scenes'"),
-        ("extends: scenes\nmodel: {backbon: resnet18}\n", "backbon"),
+        (
+            "extends: scenes\nmodel: {backbon: resnet18}\n",
+            r"model.backbon: there is no such setting. model has backbone",
+        ),
+        ("data: 3\n", "data: expected settings such as kind, got 3"),
+        ("method: 3\n", "method: expected settings such as name, got 3"),
+        ("method: [joem]\n", r"method: expected settings such as name, got \['joem'\]"),
+        ("decision: 3\n", "decision: .*got 3"),
+        ("decision: {rule: ac, sigma: much}\n", "decision: sigma must be in .* got much"),
+        ("decision: {rule: [ac]}\n", r"decision: Unknown rule \['ac'\]"),
+        ("model: {head: {name: deeplab}}\n", "model.head: .*'deeplabv3plus', 'deeplabv2', 'hypercolumn'"),
     ],
 )
 def test_a_recipe_that_cannot_be_read_says_why(write, text, message):
@@ -50,48 +80,251 @@ def test_a_recipe_that_cannot_be_read_says_why(write, text, message):
         recipe.load(write("mine.yaml", text))
 
 
-PUBLISHED = [*(f"{data}-zs3-{n}" for data in ("voc", "context") for n in (2, 4, 6, 8, 10)), "voc-spnet"]
+def test_empty_sections_and_nothing_at_all_are_the_defaults(write):
+    assert recipe.load(write("mine.yaml", "data:\nmethod:\ndecision:\n")) == Recipe()
+    assert recipe.load(write("mine.yaml", "")) == Recipe.from_dict({}) == Recipe()
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
-def test_a_published_row_follows_its_protocol(name):
-    loaded, protocol = recipe.load(name), protocols.get(name)
-    assert (loaded.data.kind, loaded.data.protocol) == (protocol.dataset, name)
+def test_what_is_written_is_read_again_the_same():
+    for name in recipe.names():
+        loaded = recipe.load(name)
+        assert Recipe.from_dict(loaded.to_dict()) == loaded
+
+
+# ----------------------------------------------------------------------------------- what is refused, and how
+
+
+def test_all_errors_of_a_recipe_are_in_one_message_with_dotted_keys():
+    wrong = {
+        "data": {"crop": -3, "scale": [0.5], "colour": "red"},
+        "model": {"dropout": 2, "head": {"name": "hypercolumn", "hidden": 0, "rates": [1, 2]}},
+        "method": {"name": "joem", "tau_s": NAN, "noise": 3},
+        "train": {"visual": {"name": "adamm", "lr": -1}, "epochs": "many"},
+        "decision": {"rule": "ac", "sigma": 2},
+        "dat": {},
+    }
+    with pytest.raises(BadUsage) as caught:
+        Recipe.from_dict(wrong)
+    told = str(caught.value)
+    for key in (
+        "dat",
+        "data.crop",
+        "data.scale.1",
+        "data.colour",
+        "model.dropout",
+        "model.head.hidden",
+        "model.head.rates",
+        "method.tau_s",
+        "method.noise",
+        "train.visual.name",
+        "train.visual.lr",
+        "train.epochs",
+        "decision",
+    ):
+        assert re.search(rf"^  {re.escape(key)}: ", told, re.MULTILINE), (key, told)
+    assert len(told.splitlines()) == 14
+
+
+def test_a_setting_of_another_method_is_an_error_that_lists_its_own():
+    with pytest.raises(BadUsage) as caught:
+        recipe.load("lite-joem", {"method": {"name": "spnet", "sc_weight": 99, "teacher_weight": 5}})
+    told = str(caught.value)
+    for name in ("sc_weight", "teacher_weight"):
+        assert f"method.{name}: there is no such setting. method has name, stage_lengths, variant, uncertainty." in told
+
+
+def test_an_unknown_method_answers_with_the_list():
+    with pytest.raises(BadUsage, match=r"method.name: Unknown method 'spnt'. Did you mean 'spnet'\?"):
+        Recipe.from_dict({"method": {"name": "spnt"}})
+
+
+@pytest.mark.parametrize(
+    ("section", "values"),
+    [
+        ("model", {"dropout": 2}),
+        ("model", {"dropout": -0.1}),
+        ("model", {"dropout": NAN}),
+        ("model", {"side": 0}),
+        ("model", {"stride": 12}),
+        ("model", {"head": {"channels": 0}}),
+        ("model", {"head": {"aspp_dropout": 1.5}}),
+        ("data", {"crop": 0}),
+        ("data", {"scale": [0.0, 1.0]}),
+        ("data", {"scale": [1.0, float("inf")]}),
+        ("data", {"workers": -1}),
+        ("data", {"seed": -1}),
+        ("data", {"rule": "exlude"}),
+        ("train", {"batch_size": 0}),
+        ("train", {"clip": NAN}),
+        ("train", {"epochs": 1.5}),
+        ("train", {"visual": {"lr": NAN}}),
+        ("train", {"visual": {"momentum": 1.1}}),
+        ("train", {"semantic": {"power": -1}}),
+        ("semantics", {"normalise": "l3"}),
+        ("method", {"r": 0}),
+        ("method", {"sc_weight": -0.1}),
+        ("method", {"sc_weight": NAN}),
+        ("method", {"tau_mu": float("inf")}),
+        ("method", {"variant": "papr"}),
+        ("method", {"stage_lengths": {"train": -1}}),
+        ("decision", {"rule": "ac", "sigma": 0}),
+        ("decision", {"rule": "cs", "gamma": NAN}),
+    ],
+)
+def test_values_out_of_range_are_refused_in_recipes_and_in_python(section, values):
+    with pytest.raises(BadUsage, match=rf"\n  {section}"):
+        make_tiny(**{section: values})
+    plain = {"model": ModelSettings, "data": DataSettings, "train": TrainSettings}
+    if section in plain and not any(isinstance(value, dict) for value in values.values()):
+        with pytest.raises(BadUsage, match=next(iter(values))):
+            plain[section](**values)
+
+
+def test_settings_are_frozen():
+    loaded = make_tiny()
+    for owner, name in ((loaded, "train"), (loaded.train, "seed"), (loaded.train.visual, "lr"), (loaded.method, "r")):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(owner, name, 3)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        loaded.decision.rule = "nn"
+    changed = loaded.changed(train={"seed": 3, "visual": {"lr": 0.5}})
+    assert (changed.train.seed, changed.train.visual.lr, loaded.train.seed) == (3, 0.5, 0)
+    assert changed.train.visual.name == loaded.train.visual.name == "adamw"
+    assert changed == loaded.changed(train={"seed": 3}).changed(train={"visual": {"lr": 0.5}})
+
+
+# -------------------------------------------------------------------------- nothing chosen for one is another's
+
+
+@pytest.mark.parametrize("name", sorted(set(methods.METHODS) - {"joem"}))
+def test_another_method_starts_with_its_own_values_and_decision(name):
+    loaded = recipe.load("lite-joem", {"method": {"name": name}})
+    assert recipe.load("lite-joem").decision == Decision("ac", {"sigma": 0.84, "gamma": 0.298})
+    assert loaded.method == methods.get(name).settings_class(name=name)
+    assert loaded.decision == Decision(methods.get(name).rule)
+    assert recipe.load("lite-joem").changed(method={"name": name}) == loaded
+
+
+def test_a_decision_given_with_the_new_method_is_taken():
+    loaded = recipe.load("lite-joem", {"method": {"name": "spnet"}, "decision": {"rule": "cs", "gamma": 0.1}})
+    assert loaded.decision == Decision("cs", {"gamma": 0.1})
+    same = recipe.load("lite-joem", {"method": {"name": "joem", "r": 4}})
+    assert (same.decision, same.method.r) == (recipe.load("lite-joem").decision, 4)
+
+
+def test_another_head_starts_with_its_own_values():
+    loaded = recipe.load("lite-joem", {"model": {"head": {"name": "deeplabv3plus"}}})
+    assert loaded.model.head == DeepLabV3PlusSettings()
+    assert recipe.load("lite-joem", {"model": {"head": {"hidden": 10}}}).model.head.channels == 384
+    assert recipe.load("lite-joem", {"model": {"head": None}}).model.head is None
+
+
+# -------------------------------------------------------------------------------------------- those in the box
+
+
+@pytest.mark.parametrize("name", recipe.names())
+def test_every_recipe_in_the_box_loads_and_opens_with_its_command(name):
+    loaded = recipe.load(name)
+    about = recipe.about(name)
+    assert "joem quickstart" in about if name == "scenes" else re.search(r"joem train [\w-]+", about)
+    if name not in {"paper", "scenes"}:
+        assert f"joem train {name} " in about
+    assert len(about.splitlines()) >= 2
+    assert "RESULT" not in about, "the result to expect is still to be written"
+    assert set(loaded.method.stage_lengths) <= {
+        stage for each in methods.METHODS.values() for stage in (*each.stages, "self_train")
+    }
+
+
+@pytest.mark.parametrize("name", recipe.names())
+def test_the_protocol_that_a_recipe_names_is_of_its_data(name):
+    loaded = recipe.load(name)
+    if loaded.data.protocol is None:
+        return
+    protocol = protocols.get(loaded.data.protocol)
+    assert loaded.data.kind == protocol.dataset
     assert (loaded.data.train_split, loaded.data.val_split) == (protocol.train_split, protocol.val_split)
-    assert (loaded.train.epochs, loaded.train.batch_size) == (200 if protocol.dataset == "context" else 50, 32)
-    assert (loaded.model.backbone, loaded.model.weights, loaded.method.variant) == ("resnet101", "imagenet", "paper")
+
+
+@pytest.mark.parametrize("protocol", protocols.names())
+@pytest.mark.parametrize("name", ["paper-joem", "paper-context", "lite-joem", "lite-blend-strict"])
+def test_another_protocol_brings_its_splits(name, protocol):
+    loaded = recipe.load(name, {"data": {"protocol": protocol}})
+    expected = protocols.get(protocol)
+    assert (loaded.data.train_split, loaded.data.val_split) == (expected.train_split, expected.val_split)
 
 
 @pytest.mark.parametrize(
     ("name", "expected"),
-    [  # crop, channels, r, tau_s, tau_mu, lambda, sigma
-        ("voc-zs3-4", (312, 256, 4, 5.0, 1.0, 0.1, 0.7071)),
-        ("context-zs3-10", (312, 256, 4, 7.0, 1.0, 0.01, 0.7071)),
-        ("voc-spnet", (321, 600, 2, 5.0, 1.0, 1.0, 0.8)),
+    [  # crop, channels, r, tau_s, tau_mu, lambda, sigma, epochs
+        ("paper-joem", (312, 256, 4, 5.0, 1.0, 0.1, 0.7071, 50)),
+        ("paper-context", (312, 256, 4, 7.0, 1.0, 0.01, 0.7071, 200)),
+        ("paper-spnet-setting", (321, 600, 2, 5.0, 1.0, 1.0, 0.8, 50)),
     ],
 )
 def test_a_published_row_has_the_papers_values(name, expected):
     loaded = recipe.load(name)
     method = loaded.method
-    values = (loaded.data.crop, loaded.model.channels, method.r, method.tau_s, method.tau_mu, method.sc_weight)
-    assert (*values, loaded.decision.sigma) == expected
+    values = (loaded.data.crop, loaded.model.head.channels, method.r, method.tau_s, method.tau_mu, method.sc_weight)
+    assert (*values, loaded.decision.value, loaded.train.epochs) == expected
+    assert (loaded.model.backbone, loaded.model.weights, method.variant) == ("resnet101", "imagenet", "paper")
+    assert loaded.train.visual == OptimiserSettings()
+    assert (loaded.decision.rule, loaded.train.batch_size) == ("ac", 32)
 
 
-@pytest.mark.parametrize("name", ["voc-zs3-2", "context-zs3-2", "voc-spnet"])
+def built(name, **changes):
+    """The method that a recipe builds, but for the backbone's weights and the word vectors of the paper."""
+    plain = {"model": {"weights": "none"}, "semantics": {"vectors": "glove"}, **changes}
+    loaded = recipe.load(name).changed(**plain)
+    return engine.Model.create(loaded, protocols.get(loaded.data.protocol or "voc-zs3-4").vocabulary).method
+
+
+@pytest.mark.parametrize("name", ["paper-joem", "paper-context", "paper-spnet-setting"])
 def test_a_published_row_gives_a_model_with_every_term_of_the_loss(name):
     """At the recipe's own settings but for the size of the backbone, its weights and the word vectors."""
-    loaded, vocabulary = recipe.load(name), protocols.get(name).vocabulary
-    loaded.model.backbone, loaded.model.weights = "resnet18", "none"
-    loaded.model.channels //= 8
-    loaded.semantics.vectors = "glove"
-    model = engine.Model.create(loaded, vocabulary)
-    labels = torch.full((2, 65, 65), vocabulary.seen_indices[1])
-    terms, _ = model.method(torch.randn(2, 3, 65, 65), labels)
+    method = built(name, model={"weights": "none", "backbone": "resnet18"})
+    channels = recipe.load(name).model.head.channels
+    assert method.classifier.weight.shape[1] == method.semantic.out_features == channels
+    assert len(method.classifier.weight) == len(method.vocabulary)
+    labels = torch.full((2, 65, 65), method.vocabulary.seen_indices[1])
+    terms, _ = method(torch.randn(2, 3, 65, 65), labels)
     assert set(terms) == {"ce", "bar", "sc"}
     assert all(term.isfinite() for term in terms.values())
 
 
-def test_data_that_only_the_user_has_are_asked_for(capsys, monkeypatch, tmp_path):
+def convolutions(module):
+    return [(each.out_channels, each.groups) for each in module.modules() if isinstance(each, torch.nn.Conv2d)]
+
+
+LITE = [name for name in recipe.names() if name.startswith("lite-") and recipe.load(name).method.name != "blend"]
+
+
+@pytest.mark.parametrize("name", ["lite", *LITE])
+def test_the_lite_rows_build_the_head_that_they_name(name):
+    assert recipe.load(name).model.head == HypercolumnSettings(channels=384, hidden=768)
+    assert convolutions(built(name).visual.head) == [(768, 1), (384, 1)]
+
+
+@pytest.mark.parametrize("name", ["lite-blend-masks", "lite-blend-mixture"])
+def test_the_blends_build_experts_of_three_copies(name):
+    experts = built(name).experts
+    assert [type(each).__name__.lower() for each in experts] == [e.kind for e in recipe.load(name).method.experts]
+    for expert in experts:
+        assert convolutions(expert.head) == [(3 * 256, 1), (3 * 128, 3)]
+        assert (
+            expert.weight == {"Cosine": 1.0, "Mixture": 8.0 if name.endswith("masks") else 1.0}[type(expert).__name__]
+        )
+
+
+@pytest.mark.parametrize("name", ["lite-blend-strict", "lite-blend-all", "lite-spnet-setting", "voc-names"])
+def test_experts_that_are_not_given_a_size_have_the_same_everywhere(name):
+    for expert in recipe.load(name).method.experts:
+        if expert.kind != "conse":
+            assert (expert.copies, expert.hidden, expert.channels) == (3, 256, 128)
+
+
+@pytest.mark.parametrize("name", ["paper-joem", "lite-joem", "lite-blend-strict"])
+def test_data_that_only_the_user_has_are_asked_for(name, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    assert cli.main(["train", "voc-zs3-4"]) == 2
+    assert cli.main(["train", name]) == 2
     assert "--data.root DIR" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""The house of docs/design.md: who may import whom, no shared file names, no long files and functions.
+"""The house of docs/concepts/package.md: who may import whom, no shared file names, no long files and functions.
 
 A room is a module or a package directly under `joem`. Imports inside functions count; those under `if TYPE_CHECKING:`
 do not.

@@ -98,6 +98,16 @@ class Vocabulary:
         """
         return Vocabulary(tuple(name for name in self.names if name != self.background), self.unseen)
 
+    def first(self, count: int) -> "Vocabulary":
+        """The first so many classes.
+
+        >>> Vocabulary(("cow", "bus", "cat"), unseen=("bus", "cat")).first(2).unseen
+        ('bus',)
+        """
+        names = self.names[:count]
+        background = self.background if self.background in names else None
+        return Vocabulary(names, tuple(name for name in self.unseen if name in names), background)
+
     @cached_property
     def colours(self) -> tuple[tuple[int, int, int], ...]:
         """One RGB colour per class; the background is dark grey."""

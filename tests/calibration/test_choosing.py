@@ -1,134 +1,99 @@
 import json
+import os
+import signal
+import subprocess
 import sys
+import time
 
 import pytest
 import torch
+import yaml
 
-from joem import calibration, cli, data, engine
-from joem.calibration import tuning
+from conftest import fresh_model, stop_after
+from joem import calibration, decision, engine
+from joem.calibration import choosing, folds
 from joem.data.scenes import Scenes
+from joem.decision import Decision
+from joem.decision.rules import GAMMA, Rule
 from joem.engine import Problem
-from joem.errors import BadUsage, JoemError
-from joem.methods.cosine import taught_names
+from joem.errors import BadUsage, Interrupted
 from joem.recipe import load as load_recipe
-from joem.semantics import imagenet
 from joem.vocabulary import Vocabulary
 
 
-def curve(*hious):
+def curve(*hious, rule="ac"):
     points = [{"sigma": sigma, "hiou": hiou} for sigma, hiou in zip((1.0, 0.9, 0.8, 0.7), hious, strict=True)]
-    return {"rule": "ac", "points": points}
+    return {"rule": rule, "points": points}
+
+
+def cs(*hious, rule="cs"):
+    return {"rule": rule, "points": [{"gamma": gamma, "hiou": hiou} for gamma, hiou in enumerate(hious)]}
+
+
+def fold(value=0.1, **curves):
+    return {"lambda": value, "held_out": [], "curves": curves}
 
 
 def test_the_least_correction_within_a_point_is_chosen():
-    assert tuning._least_correction([curve(40, 59.5, 60, 50)]) == (0.9, 59.5)
-    assert tuning._least_correction([curve(40, 58, 60, 50)]) == (0.8, 60)
-    assert tuning._least_correction([curve(40, 58, 60, 50), curve(40, 62, 50, 50)]) == (0.9, 60)
+    assert choosing._least_correction([curve(40, 59.5, 60, 50)]) == (0.9, 59.5)
+    assert choosing._least_correction([curve(40, 58, 60, 50)]) == (0.8, 60)
+    assert choosing._least_correction([curve(40, 58, 60, 50), curve(40, 62, 50, 50)]) == (0.9, 60)
 
 
 def test_curves_on_different_grids_are_read_between_their_points():
     first, second = ({"rule": "cs", "points": [{"gamma": g, "hiou": h} for g, h in points]} for points in (
         [(0, 10), (1, 20), (2, 40)], [(0, 10), (4, 50)],
     ))  # fmt: skip
-    assert tuning._least_correction([first, second]) == (2.0, (40 + 30) / 2)
+    assert choosing._least_correction([first, second]) == (2.0, (40 + 30) / 2)
 
 
-def test_the_rule_is_the_best_one_at_its_chosen_value():
-    def cs(*hious):
-        return {"rule": "cs", "points": [{"gamma": gamma, "hiou": hiou} for gamma, hiou in enumerate(hious)]}
+def test_the_rule_is_the_best_one_at_its_chosen_value(tiny):
+    def rule(*curves):
+        return choosing.conclude(tiny, [fold(**each) for each in curves]).decision.rule
 
-    assert tuning._best_rule([{"cs": cs(40, 50, 55), "ac": curve(40, 58, 60, 50)}]) == "ac"
-    assert tuning._best_rule([{"cs": cs(40, 61, 55), "ac": curve(40, 58, 60, 50)}]) == "cs"
-    assert tuning._best_rule([{"cs": cs(59.5, 60, 55), "ac": curve(59.5, 60, 60, 50)}]) == "nn"
-    folds = [{"cs": cs(10, 50, 20), "ac": curve(10, 30, 20, 10)}, {"cs": cs(50, 10, 10), "ac": curve(50, 42, 30, 30)}]
-    assert tuning._best_rule(folds) == "ac"  # 36 at .9; cs and nn have 30
-
-
-def test_folds_never_show_an_unseen_class_and_partition_the_seen_ones():
-    vocabulary = Vocabulary(
-        ("background", "red circle", "blue circle", "red cross", "blue cross"), ("blue cross",), "background"
-    )
-    pictures = Scenes(60, 64, classes=vocabulary.names[1:])
-    problem = Problem(vocabulary, "exclude", pictures, pictures)
-    folds = calibration.fold_problems(problem, 3, seed=0)
-    held_out = [name for fold in folds for name in fold.vocabulary.unseen]
-    assert sorted(held_out) == ["blue circle", "red circle", "red cross"]
-    for fold in folds:
-        assert "blue cross" not in fold.vocabulary.names
-        assert fold.vocabulary.background == "background"
-        for part in (fold.train, fold.val):
-            for index in range(len(part)):
-                assert part.labels(index).max() < 4
-                assert part[index].labels.max() < 4
-        shown, kept = ({part[index].name for index in range(len(part))} for part in (fold.train, fold.val))
-        assert len(fold.val)
-        assert not shown & kept
-    with pytest.raises(BadUsage, match="2 to 3 folds, got 4"):
-        calibration.fold_problems(problem, 4, seed=0)
+    assert rule({"cs": cs(40, 50, 55), "ac": curve(40, 58, 60, 50)}) == "ac"
+    assert rule({"cs": cs(40, 61, 55), "ac": curve(40, 58, 60, 50)}) == "cs"
+    assert rule({"cs": cs(59.5, 60, 55), "ac": curve(59.5, 60, 60, 50)}) == "nn"
+    two = {"cs": cs(10, 50, 20), "ac": curve(10, 30, 20, 10)}, {"cs": cs(50, 10, 10), "ac": curve(50, 42, 30, 30)}
+    assert rule(*two) == "ac"  # 36 at .9; cs and nn have 30
 
 
-def test_cross_validation_trains_without_the_unseen_classes(tiny, monkeypatch):
-    tiny.train.epochs = 1
-    met = []
-    original = tuning.train
-
-    def train(recipe, *, problem, progress):
-        met.append(problem.vocabulary)
-        return original(recipe, problem=problem, progress=progress)
-
-    monkeypatch.setattr(tuning, "train", train)
-    tiny.train.batch_size = 2
-    tiny.data.train_count = 60
-    problem = engine.open_problem(tiny.data)
-    choice = calibration.cross_validate(tiny, problem, folds=6, used=2, progress=False)
-    assert len(met) == len(choice.folds) == 2
-    for vocabulary in met:
-        assert not set(vocabulary.names) & set(problem.vocabulary.unseen)
-    assert choice.sigma in calibration.SIGMAS
-    assert choice.gamma >= 0
-    assert set(choice.to_dict()) == {"sigma", "gamma", "rule", "folds"}
+def test_rules_out_of_the_paper_take_no_part_unless_the_recipe_has_them(tiny):
+    curves = {"cs": cs(40, 50, 55), "ac": curve(40, 58, 60, 50), "ratio": curve(40, 40, 50, 70, rule="ratio")}
+    chosen = choosing.conclude(tiny, [fold(**curves)]).decision
+    assert chosen == Decision("ac", {"sigma": 0.8, "gamma": 2.0})
+    chosen = choosing.conclude(tiny.changed(decision={"rule": "ratio"}), [fold(**curves)]).decision
+    assert chosen == Decision("ratio", {"sigma": 0.7, "gamma": 2.0})
 
 
-def test_strict_names_of_unseen_and_held_out_classes_do_not_teach_in_folds(monkeypatch):
-    met = []
-
-    def train(recipe, *, problem, progress):
-        met.append((set(taught_names(recipe.method, problem.vocabulary)), problem.vocabulary.unseen))
-
-    monkeypatch.setattr(tuning, "train", train)
-    monkeypatch.setattr(tuning, "sweep", lambda *_, **__: {})
-    names = ("background", "cat", "dog", "bus", "cow")
-    problem = Problem(Vocabulary(names, ("cow",), "background"), "exclude", Striped(names), Striped(names))
-    strict = load_recipe("voc-zs3-4-lite")
-    for fold in calibration.fold_problems(problem, 3, seed=0):
-        tuning._try_fold(strict, problem, fold, progress=False)
-    assert sorted(held_out for _, (held_out,) in met) == ["bus", "cat", "dog"]
-    for taught, (held_out,) in met:
-        assert taught == set(range(1000)) - imagenet.kinds_of("cow") - imagenet.kinds_of(held_out)
+def test_a_new_rule_takes_part(tiny, monkeypatch):
+    toy = Rule("toy", "toy", "As CS.", decision.get("cs").turning, GAMMA)
+    monkeypatch.setitem(decision.RULES, "toy", toy)
+    assert [rule.name for rule in calibration.candidates()] == ["nn", "cs", "ac", "toy"]
+    curves = {"cs": cs(40, 50, 55), "ac": curve(40, 58, 60, 50), "toy": cs(40, 70, 55, rule="toy")}
+    assert choosing.conclude(tiny, [fold(**curves)]).decision == Decision("toy", {"gamma": 1.0, "sigma": 0.8})
 
 
-def test_by_default_as_many_classes_are_held_out_as_are_unseen():
-    names = tuple(f"c{i}" for i in range(20))
-    assert tuning._proportional_folds(Vocabulary(names, names[:4])) == 5
-    assert tuning._proportional_folds(Vocabulary(names)) == 20
+def test_the_lambda_whose_rule_reaches_most_is_best(tiny):
+    trials = [
+        fold(0.1, cs=cs(30, 30, 30), ac=curve(30, 45, 50, 40)),
+        fold(1.0, cs=cs(30, 55, 30), ac=curve(30, 40, 30, 20)),
+    ]
+    found = choosing.conclude(tiny, trials)
+    assert (found.sc_weight, found.decision.rule, found.decision.value) == (1.0, "cs", 1.0)
+    assert [row["hiou"] for row in found.table] == [50, 55]
+    assert "lambda 1 has the highest." in found.reason
+    assert found.recipe(tiny).method.sc_weight == 1.0
 
 
-class Striped:
-    """Forty pictures, each showing background and one class but the last."""
-
-    background = "background"
-
-    def __init__(self, names):
-        self.names = names
-
-    def __len__(self):
-        return 40
-
-    def labels(self, index):
-        return torch.tensor([[0, 1 + index % (len(self.names) - 2)]])
-
-    def name(self, index):
-        return str(index)
+def test_lambda_is_told_only_where_there_is_one(tiny):
+    trial = {"held_out": [], "curves": {"cs": cs(30, 55, 30), "ac": curve(30, 40, 30, 20)}}
+    found = choosing.conclude(tiny.changed(method={"name": "spnet"}), [trial])
+    assert found.sc_weight is None
+    assert "lambda" not in found.reason
+    assert '"lambda"' not in json.dumps(found.to_dict())
+    assert set(found.to_dict()) == {"rule", "sigma", "gamma", "reason", "table", "folds"}
+    assert '"lambda": 0.1' in json.dumps(choosing.conclude(tiny, [{"lambda": 0.1, **trial}]).to_dict())
 
 
 class Watched:
@@ -173,123 +138,149 @@ def sealed(tiny):
     vocabulary = Vocabulary(("background", *names), ("blue cross", "green ring"), "background")
     unseen = torch.tensor(vocabulary.unseen_indices)
     pictures = Watched(Scenes(300, 64, classes=names), lambda labels: torch.isin(labels, unseen).any())
-    tiny.train.epochs, tiny.train.batch_size = 1, 4
-    return tiny, Problem(vocabulary, "exclude", pictures, Untouchable())
+    recipe = tiny.changed(train={"epochs": 1, "batch_size": 4})
+    return recipe, Problem(vocabulary, "exclude", pictures, Untouchable())
+
+
+@pytest.fixture
+def trained(monkeypatch):
+    """The lambda and the held-out classes of every training that was begun."""
+    begun, original = [], engine.train
+
+    def train(recipe, out, *, problem, resume):
+        begun.append((getattr(recipe.method, "sc_weight", None), problem.vocabulary.unseen))
+        return original(recipe, out, problem=problem, resume=resume)
+
+    monkeypatch.setattr(engine, "train", train)
+    return begun
 
 
 def test_tuning_never_looks_at_unseen_classes_or_evaluation_pictures(sealed, tmp_path):
     recipe, problem = sealed
-    found = calibration.tune(recipe, problem, tmp_path, lambdas=(0.1, 1.0), folds=2, progress=False)
+    found = calibration.tune(recipe, problem, tmp_path, lambdas=(0.1, 1.0), folds=2)
     assert [row["lambda"] for row in found.table] == [0.1, 1.0]
     assert all(row["folds"] == 2 for row in found.table)
-    assert len(found.trials) == 4
+    assert len(found.folds) == 4
     seen = set(problem.vocabulary.seen)
-    for trial in found.trials:
-        assert set(trial["held_out"]) < seen
-        assert set(trial["curves"]) == {"cs", "ac", "ratio"}
+    for each in found.folds:
+        assert set(each["held_out"]) < seen
+        assert set(each["curves"]) == {"cs", "ac", "ratio"}
     best = max(found.table, key=lambda row: row["hiou"])
     written = load_recipe(str(tmp_path / "recipe.yaml"))
-    assert (written.method.sc_weight, written.decision.sigma) == (best["lambda"], best["sigma"])
-    assert written.decision.gamma == pytest.approx(best["gamma"])
+    assert (written.method.sc_weight, written.decision) == (best["lambda"], found.decision)
+    assert set(written.decision.values) == {"sigma", "gamma"}
     told = json.loads((tmp_path / "tuned.json").read_text())
     assert f"held-out seen classes is {best['hiou']:.1f}" in told["reason"]
     assert f"lambda {best['lambda']:g} has the highest." in told["reason"]
-    with pytest.raises(BadUsage, match="trials of another recipe or grid"):
-        calibration.tune(recipe, problem, tmp_path, lambdas=(0.1,), folds=2, progress=False)
+    made = {str(path.relative_to(tmp_path)) for path in tmp_path.glob("lambda-*/fold-*/*")}
+    kept = ("curves.json", "metrics.csv", "recipe.yaml")  # and no checkpoint, no model
+    assert made == {f"lambda-{value}/fold-{number}/{name}" for value in (0.1, 1) for number in (0, 1) for name in kept}
+    with pytest.raises(BadUsage, match=r"lambda-0.1/fold-0/curves.json holds .* \(recipe.train.seed was 0, now 1\)"):
+        calibration.tune(recipe.changed(train={"seed": 1}), problem, tmp_path, lambdas=(0.1,), folds=2)
+    with pytest.raises(BadUsage, match=r"fold-0/curves.json holds .* \(held_out was"):
+        calibration.tune(recipe, problem, tmp_path, lambdas=(0.1,), folds=3)
 
 
-def test_a_stopped_tuning_goes_on_where_it_stopped(sealed, tmp_path, monkeypatch):
+def test_a_stopped_tuning_goes_on_within_the_fold_where_it_stopped(sealed, tmp_path, monkeypatch, trained):
     recipe, problem = sealed
-    original, trained = tuning.train, []
-
-    def train(settings, *, problem, progress):
-        if len(trained) == 1:
-            trained.append("stopped")
-            raise KeyboardInterrupt
-        trained.append((settings.method.sc_weight, problem.vocabulary.unseen))
-        return original(settings, problem=problem, progress=progress)
-
-    monkeypatch.setattr(tuning, "train", train)
-    wish = {"lambdas": (0.1, 1.0), "folds": 2, "progress": False}
-    with pytest.raises(KeyboardInterrupt):
-        calibration.tune(recipe, problem, tmp_path, **wish)
-    calibration.tune(recipe, problem, tmp_path, **wish)
-    calibration.tune(recipe, problem, tmp_path, **wish)  # nothing is left to do
-    assert trained.pop(1) == "stopped"
+    wish = {"lambdas": (0.1, 1.0), "folds": 2}
+    whole = calibration.tune(recipe, problem, tmp_path / "whole", **wish)
     assert len(trained) == len(set(trained)) == 4
+    trained.clear()
+    calibration.choose(recipe, problem, tmp_path / "parts", lambdas=(0.1,), folds=2, used=1)
+    with monkeypatch.context() as patch:
+        stop_after(patch, 3)
+        with pytest.raises(Interrupted):
+            calibration.tune(recipe, problem, tmp_path / "parts", **wish)
+    assert [path.name for path in (tmp_path / "parts/lambda-0.1/fold-1/checkpoints").iterdir()][-1] == "step-00000003"
+    parts = calibration.tune(recipe, problem, tmp_path / "parts", **wish)
+    assert parts == whole
+    assert len(trained) == 5  # one of them twice
+    calibration.tune(recipe, problem, tmp_path / "parts", **wish)  # nothing is left to do
+    assert len(trained) == 5
 
 
-def test_the_recipe_s_own_rule_decides_which_lambda_is_best(tiny):
-    def trial(value, ac, ratio):
-        rules = {"ac": ("sigma", ac), "ratio": ("sigma", ratio), "cs": ("gamma", 30)}
-        points = {rule: [{parameter: 1.0, "hiou": hiou}] for rule, (parameter, hiou) in rules.items()}
-        return {"lambda": value, "curves": {rule: {"rule": rule, "points": points[rule]} for rule in rules}}
-
-    trials = [trial(0.1, ac=50, ratio=40), trial(1.0, ac=40, ratio=50)]
-    assert tuning._conclude(tiny, trials).recipe.method.sc_weight == 0.1
-    tiny.decision.rule = "ratio"
-    assert tuning._conclude(tiny, trials).recipe.method.sc_weight == 1.0
-
-
-def test_tuning_with_too_few_pictures_says_so(sealed, tmp_path):
+def test_nothing_need_be_kept(sealed, tmp_path, trained):
     recipe, problem = sealed
-    blank = data.View(problem.train, [])
-    fold = Problem(problem.vocabulary, "exclude", problem.train, blank)
-    with pytest.raises(JoemError, match="None of the 0 pictures kept for scoring shows blue cross, green ring"):
-        tuning._try_fold(recipe, problem, fold, progress=False)
+    kept = calibration.choose(recipe, problem, tmp_path / "kept", folds=2, used=1)
+    assert calibration.choose(recipe, problem, None, folds=2, used=1) == kept
+    assert kept.sc_weight == recipe.method.sc_weight  # the recipe's own
+    assert len(trained) == 2
 
 
-def test_no_fold_is_too_few(sealed, tmp_path):
+def test_lambda_is_tried_where_there_is_one(sealed, tmp_path, monkeypatch):
     recipe, problem = sealed
-    with pytest.raises(BadUsage, match="At least one fold must be trained, got 0"):
-        calibration.tune(recipe, problem, tmp_path, folds=2, used=0)
-    with pytest.raises(BadUsage, match="At least one fold must be trained, got -1"):
-        calibration.cross_validate(recipe, problem, used=-1)
-
-
-def test_without_optuna_the_way_to_get_it_is_told(sealed, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "optuna", None)
-    recipe, problem = sealed
-    with pytest.raises(JoemError, match=r"pip install .joem\[tune\]"):
-        calibration.tune(recipe, problem, tmp_path, folds=2, progress=False)
-
-
-def test_methods_without_lambda_are_trained_once_per_fold(sealed, tmp_path, monkeypatch):
-    recipe, problem = sealed
-    model = engine.train(recipe, problem=tuning.fold_problems(problem, 2, 0)[0], progress=False)
-    monkeypatch.setattr(tuning, "train", lambda *_, **__: model)
-    recipe.method.name = "spnet"
-    found = calibration.tune(recipe, problem, tmp_path, folds=2, used=1, progress=False)
-    assert [row["lambda"] for row in found.table] == [recipe.method.sc_weight]
-    assert "lambda" not in found.reason
-    recipe.method.name = "joem"
-    found = calibration.tune(recipe, problem, tmp_path / "joem", folds=2, used=1, progress=False)
+    model = fresh_model(recipe)
+    part = calibration.fold_problems(problem, 2, 0)[0]
+    curves = calibration.sweep(model, part)
+    monkeypatch.setattr(choosing, "try_fold", lambda *_: curves)
+    found = calibration.tune(recipe.changed(method={"name": "spnet"}), problem, tmp_path / "spnet", folds=2, used=1)
+    assert len(found.table) == 1
+    found = calibration.tune(recipe, problem, tmp_path / "joem", folds=2, used=1)
     assert [row["lambda"] for row in found.table] == list(calibration.LAMBDAS)
-
-
-@pytest.mark.parametrize(("name", "has_lambda"), [("joem", True), ("two_stage", True), ("spnet", False)])
-def test_lambda_is_told_only_where_there_is_one(name, has_lambda, tiny, tmp_path, monkeypatch, capsys):
-    tiny.method.name = name
-    row = {"lambda": 0.1, "sigma": 0.8, "gamma": 0.25, "hiou": 40.0, "folds": 1}
-    found = tuning.Tuning(tiny, [row], [{"lambda": 0.1, "curves": {}}])
-    monkeypatch.setattr(calibration, "tune", lambda *_: found)
-    assert cli.main(["tune", "scenes", "--method.name", name, "--out", str(tmp_path)]) == 0
-    header, values = capsys.readouterr().out.splitlines()[:2]
-    columns = ["lambda", "sigma", "gamma"] if has_lambda else ["sigma", "gamma"]
-    assert header.split()[: len(columns)] == columns
-    assert header.split()[len(columns)] == "hIoU"
-    assert values.split() == [f"{row[column]:g}" for column in columns] + ["40.0"]
-    assert cli.main(["tune", "scenes", "--method.name", name, "--out", str(tmp_path), "--json"]) == 0
-    assert ('"lambda"' in capsys.readouterr().out) == has_lambda
-
-
-def test_a_lambda_for_a_method_without_one_is_refused(tiny, tmp_path):
-    tiny.method.name = "spnet"
     with pytest.raises(BadUsage, match="spnet has no lambda to choose"):
-        calibration.tune(tiny, engine.open_problem(tiny.data), tmp_path, lambdas=(0.1, 1.0))
+        calibration.tune(recipe.changed(method={"name": "spnet"}), problem, tmp_path, lambdas=(0.1, 1.0))
 
 
-def test_processes_that_train_together_cannot_tune(tiny, tmp_path):
-    tiny.train.devices = 2
-    with pytest.raises(BadUsage, match=r"--train\.devices 1"):
-        calibration.tune(tiny, engine.open_problem(tiny.data), tmp_path)
+def test_folds_train_without_the_unseen_classes(sealed, monkeypatch):
+    recipe, problem = sealed
+    met, original = [], engine.train
+
+    def train(settings, out, *, problem, resume):
+        met.append(set(problem.vocabulary.names))
+        return original(settings, out, problem=problem, resume=resume)
+
+    monkeypatch.setattr(folds.engine, "train", train)
+    calibration.choose(recipe, problem, None, folds=2)
+    assert len(met) == 2
+    assert not any(names & set(problem.vocabulary.unseen) for names in met)
+
+
+TUNE = """
+import sys
+from pathlib import Path
+import torch
+from joem import calibration, engine, jobs, recipe
+
+jobs._PAUSE = 0.1
+torch.set_num_threads(1)
+settings = recipe.load(sys.argv[1])
+problem = engine.open_problem(settings.data, needed=("train",))
+found = calibration.tune(settings, problem, Path(sys.argv[2]), lambdas=(0.1, 1.0), folds=2)
+if sys.argv[3:] and int(sys.argv[3]):
+    torch.distributed.destroy_process_group()
+"""
+
+
+@pytest.fixture
+def script(tiny, tmp_path):
+    """A program that tunes a small recipe, and the arguments for it."""
+    recipe = tiny.changed(data={"train_count": 120, "size": 32, "crop": 32}, train={"epochs": 1, "save_every": 5})
+    (tmp_path / "tune.py").write_text(TUNE)
+    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(recipe.to_dict()))
+    return [str(tmp_path / "tune.py"), str(tmp_path / "tiny.yaml")]
+
+
+def test_processes_share_the_folds_and_finish_those_of_a_killed_one(script, tmp_path):
+    out, environment = tmp_path / "shared", {**os.environ, "OMP_NUM_THREADS": "1"}
+    start = [sys.executable, *script, str(out)]
+    first = subprocess.Popen(start, env=environment)
+    end = time.monotonic() + 120
+    while not list(out.glob("lambda-*/fold-*/checkpoints/step-*")):
+        assert time.monotonic() < end
+        assert first.poll() is None
+        time.sleep(0.01)
+    first.send_signal(signal.SIGKILL)
+    others = [subprocess.Popen(start, env=environment) for _ in range(2)]
+    assert [other.wait(timeout=240) for other in others] == [0, 0]
+    alone = subprocess.run([sys.executable, *script, str(tmp_path / "alone")], env=environment, check=True)
+    assert alone.returncode == 0
+    assert (out / "tuned.json").read_text() == (tmp_path / "alone/tuned.json").read_text()
+
+
+def test_processes_that_torchrun_starts_tune_together(script, tmp_path):
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    subprocess.run([*launcher, *script, str(tmp_path / "two"), "1"], check=True, timeout=240)
+    told = json.loads((tmp_path / "two/tuned.json").read_text())
+    assert [row["folds"] for row in told["table"]] == [2, 2]
+    assert len(list((tmp_path / "two").glob("lambda-*/fold-*/curves.json"))) == 4

@@ -117,7 +117,7 @@ def test_unseen_words_come_in_through_their_door_only(name):
 
 
 @pytest.mark.parametrize("name", AT_ONCE)
-def test_words_are_enough_for_a_new_class(name):
+def test_words_are_enough_for_a_new_class(name, tmp_path):
     recipe = make_small(name)
     model = engine.train(recipe)
     picture = torch.randint(0, 256, (3, 32, 40), dtype=torch.uint8)
@@ -127,6 +127,10 @@ def test_words_are_enough_for_a_new_class(name):
     names = (*model.vocabulary.names, "orange dog")
     assert larger.vocabulary.names == names
     assert torch.equal(larger.prototypes(), model.prototypes(names))
+    again = Model.load(larger.save(tmp_path / "larger"))
+    assert again.vocabulary == larger.vocabulary
+    assert torch.equal(again.prototypes(), larger.prototypes())
+    assert torch.equal(again.features(picture), model.features(picture))
 
 
 @pytest.mark.parametrize("name", RETRAINED)

@@ -1,14 +1,17 @@
 import json
 import re
 
-from joem import cli
+import pytest
+
+from joem import recipe
+from joem.errors import BadUsage
 from joem.studies import quickstart
 
 
 def test_quickstart_on_a_tiny_scale_does_every_step_and_repeats_itself(tiny, tmp_path):
-    recipe = tiny.changed(data={"train_count": 40, "val_count": 4, "scale": (1.0, 1.0)}, train={"epochs": 1})
-    first = quickstart.run(recipe, tmp_path / "a", used_folds=1).to_dict()
-    second = quickstart.run(recipe, tmp_path / "a", used_folds=1).to_dict()
+    settings = tiny.changed(data={"train_count": 40, "val_count": 4, "scale": (1.0, 1.0)}, train={"epochs": 1})
+    first = quickstart.run(settings, tmp_path / "a", used_folds=1).to_dict()
+    second = quickstart.run(settings, tmp_path / "a", used_folds=1).to_dict()
     for numbers in (first, second):
         del numbers["seconds"], numbers["new_class"]["seconds_to_add"]
     assert first == second
@@ -24,6 +27,6 @@ def test_quickstart_on_a_tiny_scale_does_every_step_and_repeats_itself(tiny, tmp
         assert words in page
 
 
-def test_other_pictures_are_refused(capsys, tmp_path):
-    assert cli.main(["quickstart", "--recipe", "voc-zs3-2-lite", "--out", str(tmp_path)]) == 2
-    assert "about generated pictures, got a recipe of voc" in capsys.readouterr().err
+def test_other_pictures_are_refused(tmp_path):
+    with pytest.raises(BadUsage, match="about generated pictures, got a recipe of voc"):
+        quickstart.run(recipe.load("lite"), tmp_path)

@@ -95,11 +95,13 @@ class Model:
 
     def description(self) -> dict[str, Any]:
         """Everything but the tensors, in a form that JSON can hold."""
+        added = len(self.vocabulary) - len(self.method.vocabulary)
         return {
             "format": _FORMAT,
             "joem": joem.__version__,
             "recipe": self.recipe.to_dict(),
             "vocabulary": self.vocabulary.to_dict(),
+            **({"added": added} if added else {}),
             "semantics": self.semantics.provenance(),
             "normalisation": {"mean": self.method.trunk.mean, "std": self.method.trunk.std},
         }
@@ -122,7 +124,9 @@ class Model:
         require(tensors, (VECTORS,), folder / WEIGHTS)
         vectors = tensors.pop(VECTORS).float()  # half-precision files are computed with in float32
         bare = replace(recipe.model, weights="none")  # the weights are in the folder
-        method = methods.get(recipe.method.name)(bare, recipe.method, vocabulary, vectors)
+        # Of classes that were added by their words alone, the networks never heard.
+        trained = len(vocabulary) - described.get("added", 0)
+        method = methods.get(recipe.method.name)(bare, recipe.method, vocabulary.first(trained), vectors[:trained])
         load_weights(method, tensors, folder)
         method.trunk.mean, method.trunk.std = (tuple(described["normalisation"][key]) for key in ("mean", "std"))
         source, missing = find_semantics(described["semantics"], search, vocabulary, vectors)

@@ -6,7 +6,6 @@ import pickle
 import re
 import subprocess
 import sys
-from copy import deepcopy
 
 import pytest
 import torch
@@ -14,19 +13,23 @@ import yaml
 from lightning_fabric import Fabric
 from lightning_fabric.plugins import MixedPrecision
 
-from joem import data, engine
-from joem.engine import Interrupted, Model, processes, training
+from conftest import make_run, stop_after, weights
+from joem import engine, parallel
+from joem.engine import Interrupted, Model, fabric
 from joem.errors import JoemError, LeakageError, UnknownWord
+
+TWO = {"devices": 2, "strategy": "ddp"}
+SGD = {"visual": {"name": "sgd"}, "semantic": {"name": "sgd"}}
 
 # ------------------------------------------------------------------------------------------ two processes
 
 TROUBLE = """
 import os, signal, sys
 from joem import cli
-from joem.engine import training
+from joem.engine.training import Run
 
 trouble, step = os.environ["TROUBLE"], 2
-train_step = training._Run.train_step
+train_step = Run.train_step
 second = os.environ.get("LOCAL_RANK") == "1"
 
 def step_with_trouble(run, images, labels):
@@ -36,11 +39,60 @@ def step_with_trouble(run, images, labels):
         images = images * float("nan")
     return train_step(run, images, labels)
 
-training._Run.train_step = step_with_trouble
+Run.train_step = step_with_trouble
 sys.exit(cli.main(sys.argv[1:]))
 """
 
 
+TWO_PROCESSES = """
+import sys, torch
+from joem import engine, recipe
+from joem.engine.training import Run
+r = recipe.load(sys.argv[1])
+fabric = engine.launched(r.train)
+run = Run(r, engine.open_problem(r.data), fabric, None)
+run.module.eval()
+images, labels = next(run.batches())
+labels[0, 5:] = 255
+if fabric.global_rank == 0:
+    labels[1] = 255
+run.train_step(images, labels)
+if fabric.is_global_zero:
+    torch.save({"weights": run.model.method.state_dict(), "world": fabric.world_size}, sys.argv[2])
+"""
+
+
+@pytest.mark.slow
+def test_two_processes_give_the_gradient_of_one(tiny, tmp_path):
+    """Two gloo processes on halves of a batch, unevenly labelled, against one process on all of it."""
+    tiny = tiny.changed(model={"dropout": 0.0, "head": {"aspp_dropout": 0.0}}, train=SGD)
+    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(tiny.changed(train=TWO).to_dict()))
+    (tmp_path / "two.py").write_text(TWO_PROCESSES)
+    command = [
+        sys.executable,
+        str(tmp_path / "two.py"),
+        str(tmp_path / "tiny.yaml"),
+        str(tmp_path / "two.pt"),
+    ]
+    subprocess.run(command, check=True, timeout=240, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    found = torch.load(tmp_path / "two.pt", weights_only=True)
+    assert found["world"] == 2
+
+    run = make_run(tiny)
+    run.module.eval()
+    images, labels = next(run.batches())
+    labels[0, 5:] = labels[4, 5:] = 255  # picture 4 is the first of the second process
+    labels[1] = 255
+    before = weights(run.model)
+    run.train_step(images, labels)
+    after = weights(run.model)
+    changed = [key for key in after if not torch.equal(after[key], before[key])]
+    assert "semantic.weight" in changed
+    for key in after:
+        torch.testing.assert_close(found["weights"][key], after[key], atol=1e-7, rtol=1e-4, msg=key)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("trouble", "told", "saved"),
     [
@@ -50,8 +102,7 @@ sys.exit(cli.main(sys.argv[1:]))
 )
 def test_trouble_in_one_of_two_processes_stops_both(tiny, tmp_path, trouble, told, saved):
     """Only the second process meets it: the first has to hear of it, tell the user once and exit with 1."""
-    tiny.train.devices, tiny.train.strategy = 2, "ddp"
-    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(tiny.to_dict()))
+    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(tiny.changed(train=TWO).to_dict()))
     (tmp_path / "trouble.py").write_text(TROUBLE)
     command = [sys.executable, str(tmp_path / "trouble.py"), "train", str(tmp_path / "tiny.yaml")]
     ended = subprocess.run(
@@ -90,44 +141,20 @@ class Two:
 
 
 def test_an_error_of_any_process_is_raised_by_all():
-    with processes.together(Two(first_failed=False)):
+    with parallel.together(Two(first_failed=False)):
         pass
-    with pytest.raises(LeakageError, match="of the first"), processes.together(Two(first_failed=True)):
+    with pytest.raises(LeakageError, match="of the first"), parallel.together(Two(first_failed=True)):
         pass
-    with pytest.raises(UnknownWord, match="what") as caught, processes.together(Two(first_failed=False)):
+    with pytest.raises(UnknownWord, match="what") as caught, parallel.together(Two(first_failed=False)):
         raise UnknownWord("what is a wug?", "wug", ["bug"])
     assert (caught.value.word, caught.value.near) == ("wug", ["bug"])
 
 
 def test_alone_an_error_is_the_same_object():
     error = JoemError("mine")
-    with pytest.raises(JoemError) as caught, processes.together(Fabric(accelerator="cpu")):
+    with pytest.raises(JoemError) as caught, parallel.together(Fabric(accelerator="cpu")):
         raise error
     assert caught.value is error
-
-
-@pytest.mark.parametrize("workers", [0, 1])
-def test_a_broken_picture_is_told_without_a_traceback(tiny, monkeypatch, workers):
-    def read(pictures, key):
-        raise JoemError("Cannot read picture 7.")
-
-    monkeypatch.setattr(data.TrainingSet, "__getitem__", read)
-    tiny.data.workers = workers
-    with pytest.raises(JoemError) as caught:
-        engine.train(tiny, progress=False)
-    assert str(caught.value) == "Cannot read picture 7."
-
-
-def test_an_interruption_in_the_last_step_does_not_undo_the_run(tiny, tmp_path, monkeypatch):
-    original = training._Run.train_step
-
-    def train_step(run, images, labels):
-        run.stop = run.step == 3
-        return original(run, images, labels)
-
-    monkeypatch.setattr(training._Run, "train_step", train_step)
-    engine.train(tiny, tmp_path, progress=False)
-    assert (tmp_path / "model/model.json").is_file()
 
 
 # ------------------------------------------------------------------------------------- one gradient scale
@@ -137,16 +164,16 @@ def test_an_interruption_in_the_last_step_does_not_undo_the_run(tiny, tmp_path, 
 def half(monkeypatch):
     """Training in 16-mixed on the CPU, which Fabric itself offers on GPUs only; the scale doubles every step."""
 
-    def fabric(settings):
+    def half_on_cpu(settings):
         scaler = torch.amp.GradScaler("cpu", init_scale=64.0, growth_interval=1)
         return Fabric(accelerator="cpu", plugins=[MixedPrecision("16-mixed", "cpu", scaler)])
 
-    monkeypatch.setattr(training, "_fabric", fabric)
+    monkeypatch.setattr(fabric, "_fabric", half_on_cpu)  # `launched` is imported by name in several places
 
 
 def changes(recipe, steps=2):
     """What some steps of training add to the weights, and the scale after them."""
-    run = training._Run(recipe, engine.open_problem(recipe.data), training._fabric(recipe.train), None)
+    run = make_run(recipe)
     run.module.eval()
     before = {name: weight.clone() for name, weight in run.model.method.named_parameters()}
     batches = run.batches()
@@ -160,8 +187,7 @@ def changes(recipe, steps=2):
 @pytest.mark.parametrize("clip", [0.0, 1e-3])
 def test_every_optimiser_divides_by_the_same_scale(tiny, half, monkeypatch, clip):
     """Fabric's own step would divide the second optimiser's gradients by the scale of the step after."""
-    tiny.train.visual.name = tiny.train.semantic.name = "sgd"
-    tiny.train.clip = clip
+    tiny = tiny.changed(train={**SGD, "clip": clip})
     scaled, scale = changes(tiny)
     assert scale == 64.0 * 2**2
     monkeypatch.undo()
@@ -173,22 +199,16 @@ def test_every_optimiser_divides_by_the_same_scale(tiny, half, monkeypatch, clip
 
 
 def test_the_gradient_scale_and_the_random_numbers_go_on_after_a_stop(tiny, half, tmp_path, monkeypatch):
-    tiny.model.dropout = 0.3
+    tiny = tiny.changed(model={"dropout": 0.3})
 
     def run(folder, **options):
-        model = engine.train(deepcopy(tiny), tmp_path / folder, progress=False, **options)
+        model = engine.train(tiny, tmp_path / folder, **options)
         lines = csv.DictReader((tmp_path / folder / "metrics.csv").open())
         return model.method.state_dict(), [float(line["total"]) for line in lines]
 
     whole, losses = run("whole")
-    original = training._Run.train_step
-
-    def stop_after_two(run, images, labels):
-        run.stop = run.step == 1
-        return original(run, images, labels)
-
     with monkeypatch.context() as patch:
-        patch.setattr(training._Run, "train_step", stop_after_two)
+        stop_after(patch, 2)
         with pytest.raises(Interrupted, match="step 2 of 4"):
             run("parts")
     state = (tmp_path / "parts/checkpoints/step-00000002/state.json").read_text()
@@ -202,18 +222,12 @@ def test_the_gradient_scale_and_the_random_numbers_go_on_after_a_stop(tiny, half
 
 def test_a_checkpoint_of_another_precision_starts_with_a_new_scale(tiny, tmp_path, monkeypatch, request):
     with monkeypatch.context() as patch:
-        original = training._Run.train_step
-
-        def stop_after_two(run, images, labels):
-            run.stop = run.step == 1
-            return original(run, images, labels)
-
-        patch.setattr(training._Run, "train_step", stop_after_two)
+        stop_after(patch, 2)
         with pytest.raises(Interrupted, match="step 2 of 4"):
-            engine.train(tiny, tmp_path, progress=False)
+            engine.train(tiny, tmp_path)
     assert '"gradient_scale": null' in (tmp_path / "checkpoints/step-00000002/state.json").read_text()
     request.getfixturevalue("half")
-    engine.train(tiny, tmp_path, resume=True, progress=False)
+    engine.train(tiny, tmp_path, resume=True)
     assert '"scale": 256.0' in (tmp_path / "checkpoints/step-00000004/state.json").read_text()  # two steps from 64
 
 
@@ -222,14 +236,14 @@ def test_random_numbers_of_the_gpu_are_kept_where_there_is_one(monkeypatch):
     restored = {}
     monkeypatch.setattr(torch.cuda, "get_rng_state", lambda device: kept if device == gpu else None)
     monkeypatch.setattr(torch.cuda, "set_rng_state", lambda state, device: restored.update({device: state}))
-    states = training.random_states(gpu)
+    states = fabric.random_states(gpu)
     assert states["cuda_random_state"] is kept
     torch.manual_seed(5)
     states["random_state"] = torch.get_rng_state()
     expected = torch.rand(3)
-    training.set_random_states(states, gpu)
+    fabric.set_random_states(states, gpu)
     assert torch.equal(torch.rand(3), expected)
     assert torch.equal(restored.pop(gpu), kept)
-    assert set(training.random_states(torch.device("cpu"))) == {"random_state"}
-    training.set_random_states(states, torch.device("cpu"))
+    assert set(fabric.random_states(torch.device("cpu"))) == {"random_state"}
+    fabric.set_random_states(states, torch.device("cpu"))
     assert restored == {}

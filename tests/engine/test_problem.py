@@ -12,12 +12,14 @@ import torch
 from PIL import Image
 from scipy.io import savemat
 
-from joem import cli, data, engine, methods, protocols, recipe
-from joem.data.preparation import prepare_context as context
-from joem.engine import Model
+from conftest import fresh_model, make_small
+from joem import calibration, cli, data, engine, methods, protocols, recipe
+from joem.data.preparation import prepare_context
+from joem.decision import Decision
 from joem.errors import BadUsage, JoemError
-from joem.recipe import DataSettings, DecisionSettings, Recipe
+from joem.recipe import Recipe
 from joem.segmenter import Segmenter
+from joem.settings import DataSettings
 from joem.vocabulary import VOID
 
 SIDE = 64
@@ -57,8 +59,11 @@ def voc(tmp_path):
 
 @pytest.fixture
 def spnet(tiny, voc) -> Recipe:
-    tiny.data = replace(tiny.data, kind="voc", root=str(voc), protocol="voc-spnet", train_split="auto")
-    return tiny
+    return tiny.changed(data=spnet_data(voc))
+
+
+def spnet_data(root):
+    return {"kind": "voc", "root": str(root), "protocol": "voc-spnet", "train_split": "auto", "val_split": "auto"}
 
 
 # ---------------------------------------------------------------- the SPNet setting, where background is no class
@@ -75,7 +80,7 @@ def test_background_is_no_class_where_its_pixels_do_not_count(spnet):
 
 def test_background_is_in_no_loss_of_the_spnet_setting(spnet):
     """L_ce and L_sc are those of fifteen seen classes, by a sum over these alone."""
-    method = Model.create(spnet, engine.open_problem(spnet.data).vocabulary).method.eval()
+    method = fresh_model(spnet).method.eval()
     labels = torch.randint(0, 15, (2, 4, 4))
     features = torch.randn(2, 8, 4, 4)
     with torch.no_grad():
@@ -98,31 +103,26 @@ def test_background_is_in_no_loss_of_the_spnet_setting(spnet):
 
 
 @pytest.mark.parametrize("name", methods.METHODS)
-def test_no_method_knows_of_background_in_the_spnet_setting(name, spnet):
-    spnet.method.name = name
-    model = Model.create(spnet, engine.open_problem(spnet.data).vocabulary)
+def test_no_method_knows_of_background_in_the_spnet_setting(name, voc):
+    model = fresh_model(make_small(name).changed(data=spnet_data(voc)))
     assert model.vocabulary.seen == SPNET.seen
     assert len(model.vectors) == 20
     assert not any(20 < len(weight) <= 22 for weight in model.method.state_dict().values() if weight.ndim > 1)
 
 
 def test_the_spnet_setting_is_trained_scored_and_used_without_background(spnet, voc):
-    model = engine.train(spnet, voc / "run", progress=False)
+    model = engine.train(spnet, voc / "run")
     segmenter = Segmenter.load(voc / "run")
     assert segmenter.vocabulary.names == SPNET.names
     result = segmenter.encode(voc / "VOCdevkit/VOC2012/JPEGImages/v0.jpg").segment()
     assert result.names == SPNET.names
-    (found,) = engine.evaluate(model, engine.open_problem(spnet.data), [DecisionSettings("nn")], progress=False)
+    (found,) = engine.evaluate(model, engine.open_problem(spnet.data), [Decision("nn")])
     assert found.confusion.shape == (20, 20)
     assert found.confusion.sum() == SIDE * SIDE // 2 * 3  # half of v0 and all of v1
     folds = engine.open_problem(spnet.data, needed=("train",))
-    assert "background" not in {name for fold in folds_of(folds) for name in fold.vocabulary.names}
-
-
-def folds_of(problem):
-    from joem.calibration.tuning import fold_problems
-
-    return fold_problems(problem, 2, seed=0)
+    assert "background" not in {
+        name for fold in calibration.fold_problems(folds, 2, seed=0) for name in fold.vocabulary.names
+    }
 
 
 def test_ignoring_without_a_protocol_leaves_background_out_too(tiny, voc):
@@ -167,7 +167,7 @@ def test_a_protocol_brings_its_splits_unless_others_are_given(name):
 )
 def test_a_protocol_on_the_command_line_brings_its_splits(words, splits, monkeypatch):
     seen = {}
-    monkeypatch.setattr("joem.engine.train", lambda recipe, out, resume: seen.update(recipe=recipe))
+    monkeypatch.setattr("joem.engine.train", lambda recipe, *_, **__: seen.update(recipe=recipe))
     assert cli.main(["train", "scenes", *words]) == 0
     assert (seen["recipe"].data.train_split, seen["recipe"].data.val_split) == splits
 
@@ -187,7 +187,7 @@ def test_evaluation_needs_no_training_picture_and_training_none_to_evaluate_on(s
     lists = folder / "ImageSets/Segmentation"
     away.mkdir()
     (lists / "val.txt").rename(away / "val.txt")
-    engine.train(spnet, voc / "run", progress=False)
+    engine.train(spnet, voc / "run")
     (away / "val.txt").rename(lists / "val.txt")
     for stem in ("train", "train_aug"):
         (lists / f"{stem}.txt").unlink()
@@ -205,7 +205,7 @@ def test_what_was_not_asked_for_is_empty(spnet):
     problem = engine.open_problem(spnet.data, needed=("val",))
     assert (len(problem.train), len(problem.val)) == (0, 2)
     with pytest.raises(JoemError, match="0 of 0 pictures stay"):
-        engine.train(spnet, problem=problem, progress=False)
+        engine.train(spnet, problem=problem)
 
 
 # ------------------------------------------------------------------------------------------ PASCAL Context
@@ -214,8 +214,8 @@ def test_what_was_not_asked_for_is_empty(spnet):
 @pytest.fixture
 def context_root(tmp_path, monkeypatch):
     """PASCAL Context as it is shipped, MATLAB files of 459 labels on VOC 2010, then prepared."""
-    monkeypatch.setattr(context, "LISTED", 6)
-    own = [context.OTHER_NAMES.get(name, name) for name in context.VOCABULARY.names[1:]]
+    monkeypatch.setattr(prepare_context, "LISTED", 6)
+    own = [prepare_context.OTHER_NAMES.get(name, name) for name in prepare_context.VOCABULARY.names[1:]]
     names = sorted([*own, *(f"other thing {n:03}" for n in range(400))])
     number = {name: place for place, name in enumerate(names, start=1)}
     folder = tmp_path / "VOCdevkit/VOC2010"
@@ -240,19 +240,42 @@ def context_root(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unseen", [2, 4, 6, 8, 10])
 def test_a_context_recipe_trains_on_files_as_they_are_shipped(unseen, context_root):
     """The recipe's own settings but for what makes it large: backbone, channels, crop, epochs; GloVe for word2vec."""
-    loaded = recipe.load(f"context-zs3-{unseen}")
-    loaded.data = replace(loaded.data, root=str(context_root), crop=SIDE, workers=0)
-    loaded.model = replace(loaded.model, backbone="tu-test_efficientnet", weights="none", channels=16)
-    loaded.semantics.vectors = "glove"
-    loaded.train = replace(loaded.train, epochs=2, batch_size=4, accelerator="cpu", log_every=1)
-    model = engine.train(loaded, context_root / "run", progress=False)
+    changes = {
+        "data": {"protocol": f"context-zs3-{unseen}", "root": str(context_root), "crop": SIDE, "workers": 0},
+        "semantics": {"vectors": "glove"},
+        "model": {"backbone": "tu-test_efficientnet", "weights": "none", "head": {"channels": 16}},
+        "train": {"epochs": 2, "batch_size": 4, "accelerator": "cpu", "log_every": 1},
+    }
+    loaded = recipe.load("paper-context", changes)
+    model = engine.train(loaded, context_root / "run")
     steps = list(csv.DictReader((context_root / "run/metrics.csv").open()))
     assert [line["step"] for line in steps] == ["1", "2"]  # four of five pictures: one shows a cow
     assert all(float(line[term]) > 0 for line in steps for term in ("ce", "bar", "sc"))
     assert (len(model.vocabulary), len(model.vocabulary.unseen)) == (60, unseen)
-    (found,) = engine.evaluate(model, engine.open_problem(loaded.data), [loaded.decision], progress=False)
+    (found,) = engine.evaluate(model, engine.open_problem(loaded.data), [loaded.decision])
     assert found.confusion.sum() == SIDE * SIDE
     assert json.loads((context_root / "run/model/model.json").read_text())["recipe"]["data"]["train_split"] == "train"
+
+
+# ------------------------------------------------------------------------------------------ other folders
+
+
+def test_protocol_of_other_data_is_refused(tiny, tmp_path):
+    data.write_folder(data.Scenes(2, 64), tmp_path)
+    settings = replace(
+        tiny.data, kind="folder", root=str(tmp_path), train_split=None, val_split=None, protocol="voc-zs3-2"
+    )
+    with pytest.raises(BadUsage, match="'voc-zs3-2' is about 'voc' with 21 classes"):
+        engine.open_problem(settings)
+
+
+def test_training_on_a_users_folder(tiny, tmp_path):
+    data.write_folder(data.Scenes(16, 64, classes=["red circle", "blue star", "red star"]), tmp_path)
+    folder = {"kind": "folder", "root": str(tmp_path), "train_split": None, "val_split": None}
+    model = engine.train(tiny.changed(data={**folder, "unseen": ["red star"], "rule": "ignore"}))
+    assert model.vocabulary.names == ("red circle", "blue star", "red star")  # no background where it is ignored
+    assert model.vocabulary.unseen == ("red star",)

@@ -1,0 +1,97 @@
+import pytest
+import torch
+
+from joem import calibration, data
+from joem.calibration import folds
+from joem.data.scenes import Scenes
+from joem.engine import Problem
+from joem.errors import BadUsage, JoemError
+from joem.methods.experts.names import taught_names
+from joem.recipe import load as load_recipe
+from joem.semantics import imagenet
+from joem.vocabulary import Vocabulary
+
+
+def test_folds_never_show_an_unseen_class_and_partition_the_seen_ones():
+    vocabulary = Vocabulary(
+        ("background", "red circle", "blue circle", "red cross", "blue cross"), ("blue cross",), "background"
+    )
+    pictures = Scenes(60, 64, classes=vocabulary.names[1:])
+    problem = Problem(vocabulary, "exclude", pictures, pictures)
+    found = calibration.fold_problems(problem, 3, seed=0)
+    held_out = [name for fold in found for name in fold.vocabulary.unseen]
+    assert sorted(held_out) == ["blue circle", "red circle", "red cross"]
+    for fold in found:
+        assert "blue cross" not in fold.vocabulary.names
+        assert fold.vocabulary.background == "background"
+        for part in (fold.train, fold.val):
+            for index in range(len(part)):
+                assert part.labels(index).max() < 4
+                assert part[index].labels.max() < 4
+        shown, kept = ({part[index].name for index in range(len(part))} for part in (fold.train, fold.val))
+        assert len(fold.val)
+        assert not shown & kept
+    with pytest.raises(BadUsage, match="2 to 3 folds, got 4"):
+        calibration.fold_problems(problem, 4, seed=0)
+
+
+def test_no_fold_is_too_few():
+    pictures = Striped(("background", "cat", "dog", "bus", "cow"))
+    problem = Problem(Vocabulary(pictures.names, ("cow",), "background"), "exclude", pictures, pictures)
+    for used in (0, -1):
+        with pytest.raises(BadUsage, match=f"At least one fold must be trained, got {used}"):
+            calibration.fold_problems(problem, 2, seed=0, used=used)
+
+
+def test_by_default_as_many_classes_are_held_out_as_are_unseen():
+    names = tuple(f"c{i}" for i in range(20))
+    assert folds._proportional_folds(Vocabulary(names, names[:4])) == 5
+    assert folds._proportional_folds(Vocabulary(names)) == 20
+
+
+def test_strict_names_of_unseen_and_held_out_classes_do_not_teach_in_folds():
+    names = ("background", "cat", "dog", "bus", "cow")
+    problem = Problem(Vocabulary(names, ("cow",), "background"), "exclude", Striped(names), Striped(names))
+    strict, met = load_recipe("lite-blend-strict"), []
+    for fold in calibration.fold_problems(problem, 3, seed=0):
+        method = folds.fold_recipe(strict, problem, fold).method
+        (held_out,) = fold.vocabulary.unseen
+        met.append(held_out)
+        taught = taught_names(method.names, fold.vocabulary, method.names_without)
+        assert set(taught) == set(range(1000)) - imagenet.kinds_of("cow") - imagenet.kinds_of(held_out)
+    assert sorted(met) == ["bus", "cat", "dog"]
+
+
+def test_folds_take_as_many_steps_as_the_whole_training():
+    names = ("background", "cat", "dog", "bus", "cow")
+    problem = Problem(Vocabulary(names, ("cow",), "background"), "exclude", Striped(names), Striped(names))
+    fold = calibration.fold_problems(problem, 3, seed=0)[0]
+    left = len(data.seen_only(fold.train, fold.vocabulary, "exclude"))
+    recipe = load_recipe("scenes").changed(train={"epochs": 10})
+    assert folds.fold_recipe(recipe, problem, fold).train.epochs == round(10 * 40 / left) > 10
+
+
+def test_too_few_pictures_are_told(tiny):
+    names = ("background", "cat", "dog", "bus", "cow")
+    problem = Problem(Vocabulary(names, ("cow",), "background"), "exclude", Striped(names), Striped(names))
+    fold = Problem(problem.vocabulary.with_unseen(("cat",)), "exclude", problem.train, data.View(problem.train, []))
+    with pytest.raises(JoemError, match="None of the 0 pictures kept for scoring shows cat"):
+        folds.fold_recipe(tiny, problem, fold)
+
+
+class Striped:
+    """Forty pictures, each showing background and one class but the last."""
+
+    background = "background"
+
+    def __init__(self, names):
+        self.names = names
+
+    def __len__(self):
+        return 40
+
+    def labels(self, index):
+        return torch.tensor([[0, 1 + index % (len(self.names) - 2)]])
+
+    def name(self, index):
+        return str(index)

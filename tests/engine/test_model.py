@@ -1,0 +1,105 @@
+"""Models on disk: saved whole, loaded strictly, and what is wrong with a folder is named."""
+
+import json
+
+import pytest
+import torch
+
+from conftest import fresh_model
+from joem import data
+from joem.engine import Model
+from joem.errors import BadUsage, JoemError
+from joem.io import read_tensors, write_tensors
+
+
+def test_methods_never_hold_vectors_of_unseen_classes(tiny):
+    model = fresh_model(tiny)
+    unseen = list(model.vocabulary.unseen_indices)
+    assert not model.method.vectors[unseen].any()
+    assert model.vectors[unseen].any()
+
+
+def test_save_and_load_give_the_same_prototypes_for_old_and_new_names(tiny, tmp_path):
+    model = fresh_model(tiny)
+    loaded = Model.load(model.save(tmp_path / "model"))
+    names = (*model.vocabulary.names[:3], "brown dog")
+    assert torch.equal(model.prototypes(names), loaded.prototypes(names))
+    assert loaded.recipe == model.recipe
+
+
+def test_a_model_whose_vector_file_is_gone_still_knows_its_vocabulary(tiny, tmp_path):
+    words = sorted({word for name in data.scenes.vocabulary().names for word in name.split()})
+    vectors = tmp_path / "words.vec"
+    lines = [f"{word} " + " ".join(str(hash((i, j)) % 97 / 97) for j in range(4)) for i, word in enumerate(words)]
+    vectors.write_text("\n".join(lines))
+    tiny = tiny.changed(semantics={"vectors": f"word2vec:{vectors}"})
+    model = fresh_model(tiny)
+    model.save(tmp_path / "model")
+    new = ("background", "striped red ring")
+    expected = model.prototypes(new)
+    moved = tmp_path / "elsewhere" / "words.vec"
+    moved.parent.mkdir()
+    vectors.rename(moved)
+    loaded = Model.load(tmp_path / "model")
+    assert torch.equal(loaded.prototypes(), model.prototypes())
+    with pytest.raises(JoemError, match=r"striped red ring: no vectors for new names.*words.vec"):
+        loaded.prototypes(new)
+    found = Model.load(tmp_path / "model", search=[moved.parent])
+    assert torch.equal(found.prototypes(new), expected)
+
+
+def test_a_checkpoint_of_another_architecture_lists_what_is_missing(tiny, tmp_path):
+    model = fresh_model(tiny)
+    model.save(tmp_path / "model")
+    described = json.loads((tmp_path / "model" / "model.json").read_text())
+    described["recipe"]["model"]["head"]["channels"] = 16
+    (tmp_path / "model" / "model.json").write_text(json.dumps(described))
+    with pytest.raises(JoemError, match=r"(?s)another architecture.*semantic.weight"):
+        Model.load(tmp_path / "model")
+
+
+def test_missing_and_damaged_models_are_named(tiny, tmp_path):
+    with pytest.raises(JoemError, match="no model in"):
+        Model.load(tmp_path)
+    fresh_model(tiny).save(tmp_path / "m")
+    (tmp_path / "m" / "weights.safetensors").write_bytes(b"nonsense")
+    with pytest.raises(JoemError, match=r"weights\.safetensors cannot be read"):
+        Model.load(tmp_path / "m")
+    (tmp_path / "m" / "model.json").write_text('{"format": 99, "joem": "9.9"}')
+    with pytest.raises(JoemError, match=r"format 99.*joem 9.9"):
+        Model.load(tmp_path / "m")
+
+
+def test_a_model_that_lacks_something_is_named_with_what_it_lacks(tiny, tmp_path):
+    folder = fresh_model(tiny).save(tmp_path / "m")
+    described, tensors = (
+        json.loads((folder / "model.json").read_text()),
+        read_tensors(folder / "weights.safetensors"),
+    )
+    del tensors["vocabulary_vectors"]
+    write_tensors(folder / "weights.safetensors", tensors)
+    with pytest.raises(JoemError, match=r"weights\.safetensors does not hold vocabulary_vectors"):
+        Model.load(folder)
+    del described["normalisation"]
+    (folder / "model.json").write_text(json.dumps(described))
+    with pytest.raises(JoemError, match=r"model\.json does not hold normalisation"):
+        Model.load(folder)
+    (folder / "model.json").write_text("[1, 2]")
+    with pytest.raises(JoemError, match=r"model\.json does not hold format"):
+        Model.load(folder)
+
+
+def test_a_model_is_never_saved_over_other_files(tiny, tmp_path):
+    model = fresh_model(tiny)
+    folder = tmp_path / "precious"
+    folder.mkdir()
+    model.save(folder)  # an empty folder is as good as none
+    model.save(folder)  # and so is another model
+    assert {file.stat().st_mode & 0o777 for file in folder.iterdir()} == {0o644}
+    (folder / "thesis.txt").write_text("important")
+    with pytest.raises(BadUsage, match=r"holds thesis\.txt, which is no part of a model"):
+        model.save(folder)
+    assert (folder / "thesis.txt").read_text() == "important"
+    with pytest.raises(BadUsage, match="is a file, and a model is a folder"):
+        model.save(folder / "thesis.txt")
+    assert (folder / "thesis.txt").read_text() == "important"
