@@ -49,14 +49,14 @@ def decided(ranked: Ranked, rule: str, value: float, unseen: Tensor) -> Scores:
     """Decide by one value, count and score."""
     counts = torch.zeros(len(unseen), len(unseen), dtype=torch.int64)
     for ranking, truth in ranked:
-        counts += scores.confusion(truth, decision.decide(ranking, rule, gamma=value, sigma=value), len(unseen))
+        counts += scores.confusion(truth, decision.get(rule).decide(ranking, value), len(unseen))
     return scores.scores(counts, unseen)
 
 
 def one_pass(ranked: Ranked, rule: str, values: tuple[float, ...], unseen: Tensor) -> list[Scores]:
     sweep = Sweep(rule, values, len(unseen))
-    for ranking, truth in ranked:
-        sweep.update(ranking, truth)
+    for index, (ranking, truth) in enumerate(ranked):
+        sweep.update(index, ranking, truth)
     return list(sweep.curve(unseen.nonzero().flatten().tolist()).scores)
 
 

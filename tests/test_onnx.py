@@ -148,6 +148,7 @@ def test_an_exported_model_knows_new_words_and_explains_itself(trained, exported
     assert set(exported.encode(photos.chelsea()).explain(5, 5).winners) == set(decision.RULES)
 
 
+@pytest.mark.slow
 def test_the_command_exports_the_model_in_the_box(tmp_path, capsys):
     assert cli.main(["export", "voc-names", "--out", str(tmp_path / "deep" / "model.onnx")]) == 0
     assert "differ from torch's" in capsys.readouterr().out

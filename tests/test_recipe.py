@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from conftest import make_tiny
-from joem import cli, engine, methods, protocols, recipe
+from joem import cli, methods, protocols, recipe
 from joem.decision import Decision
 from joem.errors import BadUsage
 from joem.recipe import Recipe
@@ -63,7 +63,7 @@ def test_the_command_line_sees_what_a_recipe_extends(write, monkeypatch):
         ("scenes\n", "must hold sections such as 'data:', got 'scenes'"),
         (
             "extends: scenes\nmodel: {backbon: resnet18}\n",
-            r"model.backbon: there is no such setting. model has backbone",
+            r"model.backbon: there is no such setting. model has b",
         ),
         ("data: 3\n", "data: expected settings such as kind, got 3"),
         ("method: 3\n", "method: expected settings such as name, got 3"),
@@ -272,17 +272,18 @@ def test_a_published_row_has_the_papers_values(name, expected):
     assert (loaded.decision.rule, loaded.train.batch_size) == ("ac", 32)
 
 
-def built(name, **changes):
-    """The method that a recipe builds, but for the backbone's weights and the word vectors of the paper."""
-    plain = {"model": {"weights": "none"}, "semantics": {"vectors": "glove"}, **changes}
-    loaded = recipe.load(name).changed(**plain)
-    return engine.Model.create(loaded, protocols.get(loaded.data.protocol or "voc-zs3-4").vocabulary).method
+def built(name, **model):
+    """The method that a recipe builds, but for the backbone's weights and with random word vectors."""
+    loaded = recipe.load(name, {"model": {"weights": "none", **model}})
+    vocabulary = protocols.get(loaded.data.protocol).vocabulary
+    method = methods.get(loaded.method.name)
+    return method(loaded.model, loaded.method, vocabulary, torch.randn(len(vocabulary), 7))
 
 
 @pytest.mark.parametrize("name", ["paper-joem", "paper-context", "paper-spnet-setting"])
 def test_a_published_row_gives_a_model_with_every_term_of_the_loss(name):
     """At the recipe's own settings but for the size of the backbone, its weights and the word vectors."""
-    method = built(name, model={"weights": "none", "backbone": "resnet18"})
+    method = built(name, backbone="resnet18")
     channels = recipe.load(name).model.head.channels
     assert method.classifier.weight.shape[1] == method.semantic.out_features == channels
     assert len(method.classifier.weight) == len(method.vocabulary)
@@ -308,6 +309,7 @@ def test_the_lite_rows_build_the_head_that_they_name(name):
 @pytest.mark.parametrize("name", ["lite-blend-masks", "lite-blend-mixture"])
 def test_the_blends_build_experts_of_three_copies(name):
     experts = built(name).experts
+    assert [each.weight for each in experts] == ([1.0, 8.0] if name.endswith("masks") else [1.0])
     assert [type(each).__name__.lower() for each in experts] == [e.kind for e in recipe.load(name).method.experts]
     for expert in experts:
         assert convolutions(expert.head) == [(3 * 256, 1), (3 * 128, 3)]

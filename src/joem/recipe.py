@@ -99,15 +99,11 @@ class Recipe:
         given = values.get("method") or {}
         try:
             method = str(given.get("name", DEFAULT_METHOD)) if isinstance(given, Mapping) else DEFAULT_METHOD
-            kind = method_settings(method)
-            made["method"] = _section("method", kind, {"name": method, **given} if given else {"name": method}, wrong)
+            named = {"name": method, **given} if isinstance(given, Mapping) else given
+            made["method"] = _section("method", method_settings(method), named, wrong)
         except BadUsage as error:
             wrong.append(f"method.name: {error}")
-        try:
-            given = values.get("decision")
-            made["decision"] = Decision.from_dict(given) if given else None
-        except (BadUsage, TypeError, ValueError) as error:
-            wrong.append(f"decision: {error}")
+        made["decision"] = _decision(values.get("decision"), wrong)
         if wrong:
             raise BadUsage("The recipe does not fit:\n  " + "\n  ".join(wrong))
         return cls(**made)
@@ -125,6 +121,20 @@ def _section(name: str, kind: type, values: Any, wrong: list[str]) -> Any:
         return pydantic.TypeAdapter(kind).validate_python(_merged(defaults, values))
     except pydantic.ValidationError as error:
         wrong.extend(complaints(error, name, field_names(kind)))
+        return None
+
+
+def _decision(values: Any, wrong: list[str]) -> Decision | None:
+    """The decision, if one is given, or None and what is wrong with it."""
+    if not values:
+        return None
+    if not isinstance(values, Mapping):
+        wrong.append(f"decision: expected settings such as rule, got {values!r}.")
+        return None
+    try:
+        return Decision.from_dict(values)
+    except BadUsage as error:
+        wrong.append(f"decision: {error}")
         return None
 
 

@@ -2,27 +2,29 @@ import json
 from dataclasses import replace
 
 import pytest
+from small_studies import own_generators, small_recipe
 
-from joem import cli, compare, engine, protocols, recipe, reproduce
+from joem import cli, engine, protocols, recipe, studies
 from joem.errors import BadUsage, JoemError
+from joem.studies import comparison, paper
+from joem.studies.paper import JOBS, Request, reproduce
 
 
 @pytest.fixture
-def quick(tiny, monkeypatch):
-    """Every recipe of the box is a tiny one with the settings of a lite one, and what was trained is noted."""
-    trained = []
-    original = engine.train
+def quick(monkeypatch):
+    """Every recipe of the box is a tiny one that decides as the paper's, and what was trained is noted."""
+    trained, original = [], engine.train
+    tiny = small_recipe(data={"val_count": 3}, decision={"rule": "ac", "sigma": 0.7071})
 
     def train(settings, out, **options):
-        trained.append((settings.method.name, settings.method.names, settings.method.r, settings.method.sc_weight))
-        return original(settings, out, **{**options, "progress": False})
+        trained.append((settings.method.name, *(getattr(settings.method, name, None) for name in ("r", "sc_weight"))))
+        return original(settings, out, **options)
 
-    tiny.data = replace(tiny.data, train_count=24, crop=32, size=32)
-    tiny.train.epochs = 1
-    tiny.method = replace(tiny.method, name="joem-cosine", names="strict")
-    tiny.method.generator = replace(tiny.method.generator, samples=8, noise=4, hidden=8)
-    tiny.decision.sigma = 0.7071
-    monkeypatch.setattr(recipe, "load", lambda name: tiny)
+    def load(name, changes):
+        return tiny.changed(**{section: values for section, values in changes.items() if section != "data"})
+
+    monkeypatch.setattr(recipe, "load", load)
+    monkeypatch.setattr(paper, "load_own", lambda name, changes: own_generators(load(name, changes)))
     monkeypatch.setattr(engine, "train", train)
     return trained
 
@@ -30,8 +32,13 @@ def quick(tiny, monkeypatch):
 @pytest.fixture
 def without_folds(monkeypatch):
     """Comparisons of one seed that choose nothing."""
-    original = compare.run
-    monkeypatch.setattr(compare, "run", lambda *args, **_: original(*args, seeds=1, folds=0, progress=False))
+    original = comparison.compare
+
+    def compare(settings, out, table, names, seeds, folds, own):
+        assert (seeds, folds) == (3, 3)
+        return original(settings, out, table, names, seeds=1, folds=0, own=own)
+
+    monkeypatch.setattr(comparison, "compare", compare)
 
 
 def test_the_ablation_sets_published_values_beside_ours_and_goes_on_where_it_stopped(
@@ -40,8 +47,8 @@ def test_the_ablation_sets_published_values_beside_ours_and_goes_on_where_it_sto
     words = ["reproduce", "table2", "--scale", "lite", "--out", str(tmp_path), "--json"]
     assert cli.main(words) == 0
     rows = json.loads(capsys.readouterr().out)
-    assert quick == [("joem", "none", r, weight) for r, weight in ((1, 0.0), (4, 0.0), (1, 0.1), (4, 0.1))]
-    assert rows[-1]["what"] == "voc-zs3-4-lite: L_ce + L_bar + L_sc, AC"
+    assert quick == [("joem", r, weight) for r, weight in ((1, 0.0), (4, 0.0), (1, 0.1), (4, 0.1))]
+    assert rows[-1]["what"] == "voc-zs3-4: L_ce + L_bar + L_sc, AC"
     assert rows[-1]["published"] == {"seen": 35.7, "unseen": 31.8, "hiou": 33.7}
     assert rows[-1]["published_on"] == "context-zs3-4"
     assert cli.main(words[:-1]) == 0
@@ -49,91 +56,101 @@ def test_the_ablation_sets_published_values_beside_ours_and_goes_on_where_it_sto
     assert len(quick) == 4  # nothing was trained again
     assert json.loads((tmp_path / "table2-lite.json").read_text())["rows"] == rows
     assert cli.main([*words, "--vectors", "use"]) == 1
-    assert "holds a run of another recipe" in capsys.readouterr().err
+    assert "recipe.semantics.vectors was 'glove', now 'use'" in capsys.readouterr().err
 
 
 def test_every_class_stands_beside_the_published_one(quick, without_folds, tmp_path):
-    rows = reproduce.reproduce("supp-table2", tmp_path, "lite")
+    rows = reproduce("supp-table2", tmp_path, "lite")
     assert [row["published"]["hiou"] for row in rows] == [40.6, 43.4, 44.6]
     assert rows[-1]["published_per_class"][1] == 36.2
     assert "background" in rows[-1]["per_class"]
-    assert [name for name, *_ in quick] == ["zs3net", "zs3net_joem", "joem"]
-    assert (tmp_path / "supp-table2-lite/voc-zs3-4-lite/methods.md").is_file()
+    assert [name for name, *_ in quick if name != "zs3net"][:1] == ["zs3net_joem"]
+    assert (tmp_path / "supp-table2-lite/voc-zs3-4/methods.md").is_file()
 
 
 def test_jobs_in_one_folder_share_their_runs_and_a_failure_keeps_the_rest(quick, without_folds, tmp_path, monkeypatch):
-    job = reproduce.JOBS["supp-table3"]
-    monkeypatch.setitem(reproduce.JOBS, "supp-table3", replace(job, methods=("spnet", "joem")))
-    rows = reproduce.reproduce("supp-table3", tmp_path, "lite")
-    assert [row["what"] for row in rows] == [f"voc-spnet-lite: {what}" for what in ("SPNet", "JoEm", "JoEm without AC")]
+    job = JOBS["supp-table3"]
+    monkeypatch.setitem(JOBS, "supp-table3", replace(job, methods=("spnet", "joem")))
+    rows = reproduce("supp-table3", tmp_path, "lite")
+    assert [row["what"] for row in rows] == [f"voc-spnet: {what}" for what in ("SPNet", "JoEm", "JoEm without AC")]
     assert rows[-1]["published"]["hiou"] == 44.1  # without the circle
-    monkeypatch.setitem(reproduce.JOBS, "supp-table3", replace(job, methods=("devise", "joem")))
+    monkeypatch.setitem(JOBS, "supp-table3", replace(job, methods=("devise", "joem")))
 
     def fail(*_, **__):
         raise JoemError("out of luck")
 
     monkeypatch.setattr(engine, "train", fail)
-    with pytest.raises(JoemError, match="voc-spnet-lite: devise: out of luck"):
-        reproduce.reproduce("supp-table3", tmp_path, "lite")
+    with pytest.raises(JoemError, match="voc-spnet: devise: out of luck"):
+        reproduce("supp-table3", tmp_path, "lite")
     kept = json.loads((tmp_path / "supp-table3-lite.json").read_text())["rows"]
-    assert [row["what"] for row in kept] == ["voc-spnet-lite: JoEm", "voc-spnet-lite: JoEm without AC"]
+    assert [row["what"] for row in kept] == ["voc-spnet: JoEm", "voc-spnet: JoEm without AC"]
 
 
 def test_figure_5_is_drawn_beside_the_published_scores(quick, tmp_path):
-    rows = reproduce.reproduce("fig5", tmp_path, "lite")
+    rows = reproduce("fig5", tmp_path, "lite")
     assert [row["what"].split(",")[0] for row in rows] == ["cs", "ac"]
     assert [row["published"]["hiou"] for row in rows] == [32.3, 33.7]
     assert {path.name for path in tmp_path.glob("*.png")} == {"fig5-lite-trade-off.png", "fig5-lite-errors.png"}
-    assert quick == [("joem", "none", 4, 0.1)]
+    assert quick == [("joem", 4, 0.1)]
+    assert reproduce("fig5", tmp_path, "lite") == rows
+    assert len(quick) == 1
+    curves = json.loads((tmp_path / "runs/lite/voc-zs3-4/curves.json").read_text())["result"]
+    assert 0.7071 in [point["sigma"] for point in curves["ac"]["points"]]
+    assert len(curves["cs"]["points"]) == 49  # not the paper's gammas, which fit its scale of distances
 
 
 def test_a_study_is_drawn_over_its_setting_across_runs(quick, tmp_path, monkeypatch):
     drawn = {}
-    original = reproduce.plots.save
+    original = paper.plots.save
 
     def save(figure, path):
         drawn[path.stem] = figure
         return original(figure, path)
 
-    monkeypatch.setattr(reproduce.plots, "save", save)
-    rows = reproduce.reproduce("supp-fig2", tmp_path, "lite")
-    assert [r for _, _, r, _ in quick] == [1, 2, 4]
-    assert [row["what"] for row in rows] == [f"voc-zs3-4-lite: r {r}" for r in (1, 2, 4)]
+    monkeypatch.setattr(paper.plots, "save", save)
+    rows = reproduce("supp-fig2", tmp_path, "lite")
+    assert [r for _, r, _ in quick] == [1, 2, 4]
+    assert [row["what"] for row in rows] == [f"voc-zs3-4: r {r}" for r in (1, 2, 4)]
     assert [row["published"] and row["published"]["hiou"] for row in rows] == [None, None, 44.6]  # the recipe's own r
-    (axes,) = drawn["supp-fig2-lite-voc-zs3-4-lite-r"].axes
+    (axes,) = drawn["supp-fig2-lite-voc-zs3-4-r"].axes
     assert axes.get_xlabel() == "r"
     (hiou,) = [line for line in axes.lines if line.get_label() == "hIoU"]
     assert list(hiou.get_xdata()) == [1, 2, 4]
     assert list(hiou.get_ydata()) == [row["hiou"] for row in rows]
-    assert set(drawn) == {f"supp-fig2-lite-voc-zs3-4-lite-{name}" for name in ("r", "sigma")}
+    assert set(drawn) == {f"supp-fig2-lite-voc-zs3-4-{name}" for name in ("r", "sigma")}
 
 
-def test_every_job_trains_recipes_of_the_box_with_their_own_values_on_its_grid():
-    for name, job in reproduce.JOBS.items():
-        assert "paper" in job.recipes
-        for recipes in job.recipes.values():
-            for each in recipes:
-                settings = recipe.load(each)
-                assert settings.data.protocol == each.removesuffix("-lite")
-                if isinstance(job, reproduce.Study):
+def test_every_job_trains_recipes_of_the_box_with_their_own_values_on_its_grid(tmp_path):
+    for name, job in JOBS.items():
+        assert "paper" in job.protocols
+        for scale, used in job.protocols.items():
+            for protocol in used:
+                settings = Request(name, tmp_path, scale, root="here").settings(protocol)
+                found = settings.data
+                assert (found.protocol, found.kind, found.root) == (protocol, protocols.get(protocol).dataset, "here")
+                assert settings.method.name == "joem"
+                if isinstance(job, paper.Study):
                     assert getattr(settings.method, job.setting) in job.values, name
-    table1 = reproduce.JOBS["table1"]
-    assert len(table1.recipes["paper"]) == 10
+    table1 = JOBS["table1"]
+    assert len(table1.protocols["paper"]) == 10
     assert set(table1.methods) == set(protocols.get("voc-zs3-2").published)
 
 
-def test_figures_train_the_objective_as_its_own_recipe_does(tmp_path):
-    found, own = reproduce.Workplace("fig5", tmp_path, "lite").objective("voc-zs3-8-lite", r=1), "voc-zs3-4-lite-joem"
-    assert (found.data.protocol, found.method.name, found.method.r) == ("voc-zs3-8", "joem", 1)
-    assert (found.train, found.decision) == (recipe.load(own).train, recipe.load(own).decision)
+def test_rows_have_their_own_recipes_on_every_split(tmp_path):
+    request = Request("table1", tmp_path, "lite", root="here", vectors="use")
+    base, changes = request.settings("voc-zs3-8"), request.changes("voc-zs3-8")
+    own = studies.load_own(request.base("voc-zs3-8"), changes)
+    assert own["joem"] == base
+    assert (own["zs3net"].data, own["zs3net"].semantics) == (base.data, base.semantics)
+    assert own["zs3net"].method.fit_kernels
 
 
 def test_what_cannot_be_run_says_so(tmp_path, capsys):
     with pytest.raises(BadUsage, match="supp-fig4 needs data that have no lite recipe"):
-        reproduce.reproduce("supp-fig4", tmp_path, "lite")
+        reproduce("supp-fig4", tmp_path, "lite")
     with pytest.raises(BadUsage, match="Unknown job 'fig9'"):
-        reproduce.reproduce("fig9", tmp_path)
+        reproduce("fig9", tmp_path)
     with pytest.raises(BadUsage, match="Unknown scale 'tiny'"):
-        reproduce.reproduce("fig5", tmp_path, "tiny")
+        reproduce("fig5", tmp_path, "tiny")
     assert cli.main(["reproduce"]) == 0
     assert "supp-fig3" in capsys.readouterr().out

@@ -40,19 +40,18 @@ def compare(
         command: what was called.
     """
     checks.recipe_files(recipe, changes)
+    from joem import parallel, studies
     from joem import recipe as recipes
-    from joem import studies
 
     names = None if methods in (None, ["all"]) else methods
     choose("table", table, (*studies.TABLES, "generators"))
-    shared = recipes.load(recipe, changes)
-    own = studies.load_own(recipe, changes)
+    shared, own = recipes.load(recipe, changes), studies.load_own(recipe, changes)
     if table == "generators":
         qualities = studies.generators(shared, out, names, own=own)
         yield studies.markdown(*studies.quality_table(qualities))
         return {name: [vars(row) for row in rows] for name, rows in qualities.items()}
     found = studies.compare(shared, out, table, names, seeds, folds, own=own)
-    files = studies.write(found, out, command)
+    files = parallel.from_first(lambda: studies.write(found, out, command))
     yield studies.markdown(*studies.score_table(found))
     yield f"\n{studies.scale(found)}\n\nWith every rule and class: {', '.join(map(str, files))}"
     told = "\n  ".join(found.failures)

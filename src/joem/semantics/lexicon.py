@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from functools import cache
 from itertools import islice
 
-# Names for one thing. The datasets' own names come first; WordNet's lemmas (`_synsets`) add to them where a word has one
+# Names for one thing, the datasets' own names first. WordNet's lemmas (`_synsets`) add to them where a word has one
 # meaning only.
 _SAME = (
     ("aeroplane", "airplane", "plane"),
@@ -125,30 +125,40 @@ def _names_22k() -> tuple[tuple[str, ...], ...]:
 
 
 @cache
-def words() -> frozenset[str]:
-    """Every single word at hand: those of ImageNet-22k's names and, where it is installed, GloVe's."""
-    found = {word for group in _names_22k() for lemma in group for word in re.findall(r"[^\W\d_]+", lemma.casefold())}
+def _words_22k() -> frozenset[str]:
+    return frozenset(word for group in _names_22k() for lemma in group for word in _words(lemma))
+
+
+@cache
+def _frequent_words() -> frozenset[str]:
+    """The most frequent of GloVe's words; none where it is not installed."""
     try:
         from joem.semantics.glove import Glove
 
-        found |= set(islice(Glove().words(), _FREQUENT))
+        return frozenset(islice(Glove().words(), _FREQUENT))
     except ImportError:
-        pass
-    return frozenset(found)
+        return frozenset()
 
 
 def unknown_words(name: str) -> list[str]:
-    """The words of a name that are in no lexicon.
+    """The words of a name that are in no lexicon at hand: ImageNet-22k's names and GloVe's frequent words.
 
     >>> unknown_words("red cupp")
     ['cupp']
     """
-    asked = re.findall(r"[^\W_]+(?:'\w+)?", name.casefold())
-    return [word for word in asked if not word.isdigit() and not any(form in words() for form in singulars(word))]
+    unknown = [word for word in _words(name) if not any(form in _words_22k() for form in singulars(word))]
+    return [word for word in unknown if word not in _frequent_words()]
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"[^\W\d_]{2,}", text.casefold())
 
 
 def near_words(word: str, most: int = 3) -> list[str]:
     """Known words that are spelled like one that is not."""
-    start = word[:1]
-    candidates = [each for each in words() if each[:1] == start and abs(len(each) - len(word)) <= 2]
-    return get_close_matches(word, candidates, n=most)
+    for known in (_words_22k(), _frequent_words()):
+        candidates = sorted(each for each in known if each[:1] == word[:1] and abs(len(each) - len(word)) <= 2)
+        found = get_close_matches(word, candidates, n=most)
+        if found:
+            return found
+    return []

@@ -207,6 +207,7 @@ def _model_routes(segmenter: Segmenter, limits: Limits, samples: Sequence[Sample
     """What there is to work with."""
     router = APIRouter(prefix="/api", tags=["model"])
     vocabulary, own = segmenter.vocabulary, segmenter.model.recipe.decision
+    rules = [schemas.RuleInfo.model_validate(rule) for rule in RULES.values()]
     values = {name: own.values.get(name, parameter.neutral) for name, parameter in parameters().items()}
 
     @router.get("/model")
@@ -217,7 +218,7 @@ def _model_routes(segmenter: Segmenter, limits: Limits, samples: Sequence[Sample
             names=list(vocabulary.names),
             trained=list(vocabulary.seen),
             background=vocabulary.background,
-            rules=[schemas.RuleInfo.model_validate(rule) for rule in RULES.values()],
+            rules=rules,
             decision=schemas.DecisionInfo(rule=own.rule, values=values),
             limits=asdict(limits),
         )

@@ -1,6 +1,6 @@
 """The JSON that requests and answers are made of; what concerns rules is built from the registry."""
 
-import sys
+import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
@@ -137,7 +137,7 @@ class ParameterInfo(BaseModel):
     @field_validator("largest", mode="before")
     @classmethod
     def _finite(cls, largest: float) -> float | None:
-        return largest if largest <= sys.float_info.max else None
+        return largest if math.isfinite(largest) else None
 
 
 class RuleInfo(BaseModel):

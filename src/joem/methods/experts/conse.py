@@ -14,11 +14,8 @@ from joem.errors import BadUsage
 from joem.methods.experts.expert import Expert, View
 from joem.methods.experts.names import NamesTeacher
 from joem.semantics import Semantics, imagenet
-from joem.settings import Positive, settings
+from joem.settings import Positive, Weight, settings
 from joem.vocabulary import VOID, Vocabulary
-
-_TEMPERATURE = 0.6  # sharpens the posterior
-_KINSHIP = 8.0  # what the cosine of two positions' looks is multiplied by before the softmax over a picture
 
 
 @settings
@@ -28,17 +25,29 @@ class ConSESettings:
     Args:
         kind: conse.
         weight: how much its distance counts.
+        temperature: what the classifier's logits are divided by; below 1 sharpens its posterior.
+        attention: mix the posteriors of positions that look alike, by a softmax over this many times the cosine of
+            their last maps; 0 leaves each position its own.
+        gate: count the more, the rarer what the classifier sees was in training.
     """
 
     kind: Literal["conse"] = "conse"
     weight: Positive = 0.3
+    temperature: Positive = 1.0
+    attention: Weight = 0.0
+    gate: bool = False
 
 
 class ConSE(Expert):
-    """v is the mean of the names' meanings weighted by the posterior, of unit length; mu is the word vector itself."""
+    """v is the mean of the names' meanings weighted by the posterior, of unit length; mu is the word vector itself.
+
+    A meaning is the vector of a name with its dictionary entry ("ox" alone is near no animal), less the mean of all.
+
+    With a gate the expert counts a(p) times its weight at pixel p, a = sum_n p_n (median(q) / q_n)^2, where p is the
+    posterior and q its mean over the batches of training pixels (of the first process, if there are several).
+    """
 
     unit: ClassVar[bool] = True
-
     meanings: Tensor
     frequencies: Tensor
     batches: Tensor
@@ -54,53 +63,59 @@ class ConSE(Expert):
         super().__init__(vocabulary, settings.weight)
         if teacher is None:
             raise BadUsage("The expert conse reads a classifier of names: set --method.names strict or all.")
-        self._teacher = [teacher]  # in a list: the blend owns the teacher's weights
+        self.settings, self._teacher = settings, [teacher]  # in a list: the blend owns the teacher's weights
         count = len(teacher.names)
         self.register_buffer("meanings", torch.zeros(count, dimension))
-        self.register_buffer("frequencies", torch.full((count,), 1 / count))
-        self.register_buffer("batches", torch.tensor(0))
-        self.norm = nn.BatchNorm2d(channels[-1], affine=False)  # the statistics of the training pixels
+        if settings.gate:
+            self.register_buffer("frequencies", torch.full((count,), 1 / count))
+            self.register_buffer("batches", torch.tensor(0))
+        # The statistics of the training pixels, for looks to be compared by.
+        self.norm = nn.BatchNorm2d(channels[-1], affine=False) if settings.attention else None
 
     def learn_names(self, semantics: Semantics) -> None:
-        """Take the meanings of the names: their vectors with dictionary entries, less the mean of all."""
+        """Take the meanings of the names."""
         meanings = semantics.vectors([imagenet.meanings()[index] for index in self._teacher[0].names])
         self.meanings.copy_(F.normalize(meanings - meanings.mean(dim=0), dim=1))
 
+    @torch.no_grad()
     def terms(self, view: View, labels: Tensor, known: Tensor) -> dict[str, Tensor]:
-        """Nothing to learn by; how often each name is seen in training is counted."""
+        """Nothing to learn by; what attention and the gate need to know of the training pixels is counted."""
         labelled = losses.resized(labels, view.size) != VOID
-        if self.training and labelled.any():
-            with torch.no_grad():
-                self.norm(view.last)
-                seen = self._teacher[0].posterior(view.last).movedim(1, -1)[labelled].mean(dim=0)
-                self.batches += 1
-                self.frequencies += (seen - self.frequencies) / self.batches
+        if self.training and self.norm is not None:
+            self.norm(view.last)
+        if self.training and self.settings.gate and labelled.any():
+            seen = self._teacher[0].posterior(view.last).movedim(1, -1)[labelled].mean(dim=0)
+            self.batches += 1
+            self.frequencies += (seen - self.frequencies) / self.batches
         return {}
 
     def features(self, view: View) -> Tensor:
         """The mean of the meanings by the posterior, at the size of the other experts' features."""
-        return self._read(view)[0]
+        mixed = F.conv2d(self._posterior(view), self.meanings.T[:, :, None, None])
+        return _resized(F.normalize(mixed, dim=1), view)
 
-    def gate(self, view: View) -> Tensor:
-        """How much more than its weight it counts: the rarer what it sees was in training, the more."""
-        return self._read(view)[1]
-
-    def _read(self, view: View) -> tuple[Tensor, Tensor]:
-        looks = F.normalize(self.norm(view.last), dim=1)
-        chances = _over_lookalikes(looks, self._teacher[0].posterior(view.last, _TEMPERATURE))
+    def gate(self, view: View) -> Tensor | None:
+        """a(p), if there is a gate."""
+        if not self.settings.gate:
+            return None
         middle = self.frequencies.sort().values[(len(self.frequencies) - 1) // 2]  # ONNX knows no median
-        rarity = F.conv2d(chances, (middle / self.frequencies).square()[None, :, None, None])
-        opinion = F.normalize(F.conv2d(chances, self.meanings.T[:, :, None, None]), dim=1)
-        both = F.interpolate(torch.cat((rarity, opinion), 1), view.size, mode="bilinear", align_corners=False)
-        return both[:, 1:], both[:, :1]
+        rarity = (middle / self.frequencies).square()
+        return _resized(F.conv2d(self._posterior(view), rarity[None, :, None, None]), view)
+
+    def _posterior(self, view: View) -> Tensor:
+        chances = self._teacher[0].posterior(view.last, self.settings.temperature)
+        if self.norm is None:
+            return chances
+        looks = F.normalize(self.norm(view.last), dim=1)
+        keys, values = (each.flatten(2).transpose(1, 2).unsqueeze(1) for each in (looks, chances))
+        # One head, which ONNX wants to see.
+        mixed = F.scaled_dot_product_attention(keys, keys, values, scale=self.settings.attention)
+        return mixed.squeeze(1).transpose(1, 2).reshape(chances.shape)
 
     def prototypes(self, vectors: Tensor, known: Tensor) -> Tensor:
         """Word vectors of unit length."""
         return F.normalize(vectors, dim=1)
 
 
-def _over_lookalikes(looks: Tensor, values: Tensor) -> Tensor:
-    """The mean of values (B,V,H,W) over the positions of a picture, weighted by how alike their looks (B,L,H,W) are."""
-    keys, mixed = (each.flatten(2).transpose(1, 2).unsqueeze(1) for each in (looks, values))
-    attended = F.scaled_dot_product_attention(keys, keys, mixed, scale=_KINSHIP)  # one head, which ONNX wants to see
-    return attended.squeeze(1).transpose(1, 2).reshape(values.shape)
+def _resized(coarse: Tensor, view: View) -> Tensor:
+    return F.interpolate(coarse, view.size, mode="bilinear", align_corners=False)

@@ -1,0 +1,67 @@
+"""Names as people write them."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from joem import protocols
+from joem.semantics import lexicon
+
+VOC = protocols.get("voc-zs3-2").vocabulary.names
+CONTEXT = protocols.get("context-zs3-2").vocabulary.names
+COCO = protocols.get("cocostuff-spnet").vocabulary.names
+
+
+@pytest.mark.parametrize(
+    ("typed", "name"),
+    [
+        ("Person", "person"),
+        ("people", "person"),
+        ("dining table", "diningtable"),
+        ("Dining-Tables", "diningtable"),
+        ("airplane", "aeroplane"),
+        ("Planes", "aeroplane"),
+        ("tv", "tvmonitor"),
+        ("television", "tvmonitor"),
+        ("couch", "sofa"),
+        ("cows", "cow"),
+        ("motorcycles", "motorbike"),
+        ("automobile", "car"),
+        ("buses", "bus"),
+        ("potted_plant", "pottedplant"),
+        ("houseplants", "pottedplant"),
+    ],
+)
+def test_what_people_type_leads_to_the_class_they_mean(typed, name):
+    assert lexicon.meant(typed, VOC) == name
+
+
+@pytest.mark.parametrize("typed", ["grass", "machine", "wheel", "kitten", "men", "plants", "tractor", "glass", "boaty"])
+def test_other_things_lead_nowhere(typed):
+    assert lexicon.meant(typed, VOC) is None
+
+
+def test_a_name_of_its_own_comes_before_one_that_is_an_alias():
+    assert lexicon.meant("table", COCO) == "table"
+    assert lexicon.meant("dining table", COCO) == "dining table"
+    assert lexicon.meant("couch", COCO) == "couch"
+    assert lexicon.meant("sofa", COCO) == "couch"
+    assert lexicon.meant("shelf", CONTEXT) == "shelves"
+
+
+@pytest.mark.parametrize("names", [VOC, CONTEXT, COCO])
+def test_every_class_means_itself(names):
+    assert [lexicon.meant(name, names) for name in names] == list(names)
+
+
+@settings(deadline=None)  # the first call reads the lexicons
+@given(st.text(max_size=20))
+def test_any_text_is_answered(text):
+    assert lexicon.meant(text, VOC) in {None, *VOC}
+    assert all(word in text.casefold() for word in lexicon.unknown_words(text))
+
+
+def test_words_in_no_lexicon_are_found_with_near_ones():
+    assert lexicon.unknown_words("zzqxw cupp, red cups") == ["zzqxw", "cupp"]
+    assert "cup" in lexicon.near_words("cupp")
+    assert lexicon.near_words("zzqxwvvv") == []
