@@ -130,9 +130,9 @@ def test_a_class_of_several_words_is_as_near_as_the_nearest_of_them(segmenter, p
 )
 def test_the_ranking_of_classes_by_their_words_is_that_of_a_slow_loop(segmenter, picture, classes):
     scene = segmenter.encode(picture[:, :9, :11])
-    distances, trained = scene.distances(classes), set(segmenter.vocabulary.seen)
+    distances, trained = scene.distances(classes, background=False), set(segmenter.vocabulary.seen)
     seen = [index for index, name in enumerate(classes) if trained & set(name.split("|"))]
-    ranking = scene.ranking(classes)
+    ranking = scene.ranking(classes, background=False)
     for y in range(9):
         for x in range(11):
             near = sorted((float(distances[index, y, x]), index) for index in seen)
@@ -148,9 +148,11 @@ def test_the_ranking_of_classes_by_their_words_is_that_of_a_slow_loop(segmenter,
             assert float(ranking.second_seen_distance[0, y, x]) == pytest.approx(second, rel=1e-4)
 
 
-def test_words_that_belong_to_two_classes_are_refused(segmenter):
-    with pytest.raises(BadUsage, match="these repeat: couch"):
-        segmenter.classes(["sofa|couch", "couch"])
+def test_a_word_that_belongs_to_two_classes_makes_them_one(segmenter):
+    classes = segmenter.classes(["sofa|couch", "couch", "dog"])
+    assert classes.names == ("sofa", "dog", "background")
+    assert classes.notes == ('"couch" and "sofa" are one class, "couch".',)
+    assert classes.asked == ("sofa|couch|couch", "dog", "background")
 
 
 def test_the_ranking_is_kept_while_only_the_rule_changes(segmenter, picture, monkeypatch):
@@ -225,7 +227,7 @@ def test_a_new_rule_is_taken_from_the_registry(segmenter, picture, monkeypatch):
 
 
 def test_one_class_alone_is_certain(segmenter, picture):
-    assert segmenter.encode(picture).segment(["cow"]).confidences() == {"cow": 1.0}
+    assert segmenter.encode(picture).segment("cow", background=False).confidences() == {"cow": 1.0}
 
 
 def test_an_explanation_agrees_with_distances_and_labels(segmenter, picture):
@@ -247,7 +249,7 @@ def test_an_explanation_agrees_with_distances_and_labels(segmenter, picture):
 
 
 def test_an_explanation_of_one_class_has_no_ratio(segmenter, picture):
-    told = segmenter.encode(picture).explain(3, 4, ["cow"])
+    told = segmenter.encode(picture).explain(3, 4, ["cow"], background=False)
     assert (told.second, told.ratio, told.winners["ac"]) == (None, None, "cow")
     assert told.to_dict()["second"] is None
 

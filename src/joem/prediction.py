@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from joem.errors import BadUsage, JoemError
 
 if TYPE_CHECKING:  # torch is not needed to find pictures
+    from joem.asking import Asked
     from joem.result import Result
     from joem.segmenter import Segmenter
 
@@ -28,24 +29,30 @@ class Request:
         rule: one of `decision.RULES`; the model's own if None.
         values: parameters of rules by name; the model's own where there is none.
         longest: encode a copy whose longer side has this many pixels.
+        background: add the model's background class where the names have none.
+        strict_words: refuse words that are in no dictionary at hand, instead of noting them.
     """
 
-    names: Sequence[str] | None = None
+    names: "Asked" = None
     rule: str | None = None
     values: Mapping[str, float | None] = field(default_factory=dict)
     longest: int | None = None
+    background: bool = True
+    strict_words: bool = False
 
     def check(self, segmenter: "Segmenter") -> None:
         """Refuse what cannot be done with any picture, without the visual encoder."""
         from joem.segmenter import check_longest
 
-        segmenter.classes(self.names)
+        segmenter.classes(self.names, self.background, self.strict_words)
         segmenter.model.recipe.decision.replace(self.rule, **self.values)
         check_longest(self.longest)
 
     def run(self, segmenter: "Segmenter", picture: Path) -> "Result":
         """Segment one picture."""
-        return segmenter.encode(picture, self.longest).segment(self.names, self.rule, **self.values)
+        scene = segmenter.encode(picture, self.longest)
+        options: dict[str, Any] = {"background": self.background, "strict_words": self.strict_words, **self.values}
+        return scene.segment(self.names, self.rule, **options)
 
 
 @dataclass(frozen=True)

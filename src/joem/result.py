@@ -59,6 +59,7 @@ class Result:
         unseen: those among them that have no training masks.
         pixels: the picture, (3,Ho,Wo) uint8.
         background: the name of the background class, if it was asked for.
+        notes: what was understood otherwise than it was written, one sentence each.
         certainty: gives the confidence (Ho,Wo) of every pixel; it is only computed when asked for.
     """
 
@@ -68,6 +69,7 @@ class Result:
     pixels: Tensor
     background: str | None = None
     certainty: Callable[[], Tensor] | None = field(default=None, repr=False)
+    notes: tuple[str, ...] = ()
 
     @property
     def colours(self) -> tuple[Colour, ...]:
@@ -123,6 +125,7 @@ class Result:
             "height": height,
             "names": list(self.names),
             "unseen": list(self.unseen),
+            "notes": list(self.notes),
             "areas": self.areas(),
             "confidences": self.confidences(),
         }

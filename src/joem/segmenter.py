@@ -16,12 +16,12 @@ from torch import Tensor
 from torchvision.transforms.v2.functional import resize
 
 from joem import data, decision, tiles
+from joem.asking import Asked, understand
 from joem.decision import Decision, Norms, Ranking
 from joem.engine.model import Model
 from joem.errors import BadUsage, JoemError
 from joem.model_folder import DEFAULT_MODEL, DESCRIPTION, WEIGHTS
 from joem.result import Explanation, Neighbour, Result
-from joem.semantics import alternatives
 from joem.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Segmenter(ModelHubMixin, library_name="joem", pipeline_tag="image-segmenta
 
     >>> model = Segmenter.load("runs/scenes/model")  # doctest: +SKIP
     >>> scene = model.encode("photo.png")  # doctest: +SKIP
-    >>> scene.segment(["background", "red circle", "purple star"]).save("out")  # doctest: +SKIP
+    >>> scene.segment("red circle, purple star").save("out")  # doctest: +SKIP
     """
 
     # Given, or the mixin would write a copy of the whole model into config.json; model.json says everything.
@@ -91,22 +91,27 @@ class Segmenter(ModelHubMixin, library_name="joem", pipeline_tag="image-segmenta
         """
         return Segmenter(replace(self.model, semantics=self.model.semantics.with_prompt(prompt)))
 
-    def classes(self, names: Sequence[str] | None = None) -> "AskedClasses":
+    def classes(self, names: Asked = None, background: bool = True, strict_words: bool = False) -> "AskedClasses":
         """The classes that are asked for, each with its words, their prototypes and whether it was trained.
 
         Args:
-            names: class names, known or new; "sofa|couch" gives one class by several words, the first of which is
-                its name. The model's own vocabulary if None.
+            names: class names, known or new, as a list or with commas between them; "sofa|couch" gives one class by
+                several words, the first of which is its name. Case, plurals, hyphens and other words for a class of
+                the model lead to it, and `notes` says so. The model's own vocabulary if None.
+            background: add the model's background class where the names have none, so that one name gives a mask and
+                the rest of the picture.
+            strict_words: refuse words that are in no dictionary at hand, instead of noting them.
         """
         own = self.vocabulary
-        asked = Vocabulary(own.names if names is None else tuple(names)).names
-        words = [(name,) if name in own.names else tuple(alternatives(name)) for name in asked]
-        every = Vocabulary(tuple(word for group in words for word in group)).names  # refuses repeated words
+        question = understand(names, own, background, strict_words)
+        every = tuple(dict.fromkeys(word for group in question.words for word in group))
         return AskedClasses(
-            names=tuple(group[0] for group in words),
-            unseen=tuple(index for index, group in enumerate(words) if not set(group) & set(own.seen)),
+            names=question.names,
+            unseen=tuple(index for index, group in enumerate(question.words) if not set(group) & set(own.seen)),
             prototypes=self.model.prototypes(every),
-            owners=torch.tensor([index for index, group in enumerate(words) for _ in group]),
+            owners=torch.tensor([index for index, group in enumerate(question.words) for _ in group]),
+            asked=question.asked,
+            notes=question.notes,
         )
 
     def encode(self, image: Picture, longest: int | None = None) -> "Scene":
@@ -141,12 +146,16 @@ class AskedClasses:
         unseen: indices of the classes none of whose words has training masks.
         prototypes: (W,C), one per word.
         owners: (W,), which class each word belongs to.
+        asked: what each class was asked for with.
+        notes: what was understood otherwise than it was written, one sentence each.
     """
 
     names: tuple[str, ...]
     unseen: tuple[int, ...]
     prototypes: Tensor
     owners: Tensor
+    asked: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def rank(
         self, features: Tensor, size: Sequence[int] | None, unseen: Sequence[int], known: Norms | None = None
@@ -188,7 +197,7 @@ class Scene:
     segmenter: Segmenter
     pixels: Tensor
     features: Tensor
-    _latest: dict[tuple[str, ...] | None, tuple[AskedClasses, Ranking]] = field(
+    _latest: dict[tuple[Any, ...], tuple[AskedClasses, Ranking]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
@@ -198,17 +207,27 @@ class Scene:
         _, height, width = self.pixels.shape
         return height, width
 
-    def segment(self, names: Sequence[str] | None = None, rule: str | None = None, **values: float | None) -> Result:
+    def segment(
+        self,
+        names: Asked = None,
+        rule: str | None = None,
+        *,
+        background: bool = True,
+        strict_words: bool = False,
+        **values: float | None,
+    ) -> Result:
         """Give every pixel one of the names.
 
         Args:
             names: class names, see `Segmenter.classes`; the model's own vocabulary if None. Names without training
                 masks count as unseen for the rules.
             rule: one of `decision.RULES`; the model's own if None.
+            background: add the model's background class where the names have none.
+            strict_words: refuse words that are in no dictionary at hand, instead of noting them.
             values: parameters of rules, such as sigma=0.8 or gamma=0.5; the model's own where not given.
         """
         decision = self._decision(rule, values)  # a mistake in it is told before the work
-        classes, ranking = self.ranked(names)
+        classes, ranking = self.ranked(names, background, strict_words)
         labels = decision.decide(ranking)
         return Result(
             labels[0].cpu(),
@@ -217,33 +236,38 @@ class Scene:
             self.pixels,
             self.segmenter.vocabulary.background,
             partial(self._certainty, classes, ranking, labels),
+            classes.notes,
         )
 
-    def ranking(self, names: Sequence[str] | None = None) -> Ranking:
+    def ranking(self, names: Asked = None, background: bool = True) -> Ranking:
         """The nearest seen and unseen class of every pixel, (1,Ho,Wo) each; kept until other names are asked for."""
-        return self.ranked(names)[1]
+        return self.ranked(names, background)[1]
 
-    def ranked(self, names: Sequence[str] | None = None) -> tuple[AskedClasses, Ranking]:
+    def ranked(
+        self, names: Asked = None, background: bool = True, strict_words: bool = False
+    ) -> tuple[AskedClasses, Ranking]:
         """The classes that are asked for, and the ranking by them."""
-        key = None if names is None else tuple(names)
+        key = (names if names is None or isinstance(names, str) else tuple(names), background, strict_words)
         found = self._latest.get(key)
         if found is None:
-            classes = self.segmenter.classes(names)
+            classes = self.segmenter.classes(names, background, strict_words)
             found = classes, classes.rank(self.features, self.size, classes.unseen, self._norms)
             self._latest.clear()
             self._latest[key] = found
         return found
 
-    def distances(self, names: Sequence[str] | None = None) -> Tensor:
+    def distances(self, names: Asked = None, background: bool = True) -> Tensor:
         """Distances (K,Ho,Wo) of every pixel to the classes."""
-        return self.segmenter.classes(names).distances(self.features, self.size)[0].cpu()
+        return self.segmenter.classes(names, background).distances(self.features, self.size)[0].cpu()
 
-    def explain(self, x: int, y: int, names: Sequence[str] | None = None, **values: float | None) -> Explanation:
+    def explain(
+        self, x: int, y: int, names: Asked = None, *, background: bool = True, **values: float | None
+    ) -> Explanation:
         """Why the pixel in column x and row y takes its class."""
         height, width = self.size
         if not (0 <= x < width and 0 <= y < height):
             raise BadUsage(f"The picture has columns 0 to {width - 1} and rows 0 to {height - 1}, got ({x}, {y}).")
-        classes = self.segmenter.classes(names)
+        classes = self.segmenter.classes(names, background)
         # What bilinear upsampling gives at this one pixel, as grid_sample counts from -1 to 1.
         position = self.features.new_tensor([(2 * x + 1) / width - 1, (2 * y + 1) / height - 1]).view(1, 1, 1, 2)
         feature = F.grid_sample(self.features, position, padding_mode="border", align_corners=False)

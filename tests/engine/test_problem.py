@@ -182,6 +182,7 @@ def test_data_of_a_protocol_are_its_training_pictures(voc, capsys):
 # ------------------------------------------------------------------------------------- only what is needed
 
 
+@pytest.mark.slow
 def test_evaluation_needs_no_training_picture_and_training_none_to_evaluate_on(spnet, voc, capsys):
     folder, away = voc / "VOCdevkit/VOC2012", voc / "away"
     lists = folder / "ImageSets/Segmentation"
@@ -240,7 +241,6 @@ def context_root(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("unseen", [2, 4, 6, 8, 10])
 def test_a_context_recipe_trains_on_files_as_they_are_shipped(unseen, context_root):
     """The recipe's own settings but for what makes it large: backbone, channels, crop, epochs; GloVe for word2vec."""

@@ -25,6 +25,8 @@ def predict(
     prompt: str | None = None,
     rule: str | None = None,
     values: RuleValues,
+    no_background: bool = False,
+    strict_words: bool = False,
     longest: int | None = None,
     vectors: Path | None = None,
     device: str = "cpu",
@@ -34,16 +36,19 @@ def predict(
     """Segment your own pictures with your own words.
 
     Example:
-        joem predict photo.jpg holiday/ "scans/*.tif" --classes "background, cow, sofa|couch" --out found
+        joem predict photo.jpg holiday/ "scans/*.tif" --classes "person, sofa|couch" --out found
 
     Args:
         images: picture files, folders, patterns in quotes, or - for a list on the standard input.
         model: a model's folder, an .onnx file or the name of one in the box.
-        classes: names separated by commas, "sofa|couch" for either; the model's if not given.
+        classes: names separated by commas, "sofa|couch" for either; the model's if not given. Plurals, hyphens and
+            other words for a class that was trained lead to it. The background comes by itself.
         add: further names, commas between; may be repeated.
         prompt: sentence around new names, such as "a photo of a {}", if the model reads some.
         rule: how seen and unseen classes are decided between; the model's if not given.
         values: the model's if not given; for
+        no_background: give every pixel one of the names, instead of leaving the rest to the background.
+        strict_words: refuse words that are in no dictionary at hand, instead of warning.
         longest: look at copies reduced to this longer side, in pixels.
         vectors: where the model's word-vector file is now.
         device: where the networks run, such as cuda.
@@ -62,7 +67,9 @@ def predict(
     names += [name for text in add or () for part in text.split(",") if (name := part.strip()) not in names]
     own = rule or segmenter.model.recipe.decision.rule
     decision.check_values(own, values)
-    request = prediction.Request(names, rule, values, longest)
+    request = prediction.Request(names, rule, values, longest, not no_background, strict_words)
+    for note in segmenter.classes(names, not no_background, strict_words).notes:
+        print(f"joem: {note}", file=sys.stderr)
     found, failed = [], []
     work = prediction.predict(segmenter, pictures, request, out, jobs)
     for done in progress.track(work, "segmenting", len(pictures)):

@@ -1,4 +1,4 @@
-"""Pure functions, one per equation: those of the paper (`objective`) and of the systems it compares with (`compared`)."""
+"""Pure functions, one per equation: of the paper (`objective`) and of the systems it compares with (`compared`)."""
 
 from joem.losses.labels import labelled_fraction, resized
 from joem.losses.objective import (

@@ -11,8 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from joem.losses.labels import resized
-from joem.vocabulary import Classes, class_mask
-from joem.vocabulary import VOID
+from joem.vocabulary import VOID, Classes, class_mask
 
 KERNELS = (2.0, 5.0, 10.0, 20.0, 40.0, 80.0)
 """The widths s of ZS3Net's kernels exp(-|x - y|² / (2 s))."""

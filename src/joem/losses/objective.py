@@ -11,7 +11,6 @@ Context, where their L_sc adds 1e-8 to the squared distances between prototypes 
 Shapes: B batch, C channels, H W feature size, Ho Wo image size, K classes, D word-vector size.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch

@@ -5,10 +5,10 @@ take plain arguments; `build_trunk` and `build_encoder` make them of settings.
 """
 
 from joem.models.backbones import Backbone, Pyramid, build_backbone, load_backbone
-from joem.models.imagenet_classifier import ImageNetClassifier
 from joem.models.encoder import VisualEncoder, build_encoder, trainable
 from joem.models.feature_maps import FeatureMaps, Hypercolumns, Inputs
 from joem.models.heads import HEADS, Basis, DeepLabV2Head, DeepLabV3PlusHead, Head, HypercolumnHead, hypercolumn
+from joem.models.imagenet_classifier import ImageNetClassifier
 from joem.models.semantic import semantic_encoder
 from joem.models.trunk import Trunk, build_trunk
 

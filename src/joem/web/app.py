@@ -153,14 +153,14 @@ def _scene_routes(service: Service, workers: Workers) -> APIRouter:
     async def ranking(key: _Key, sent: RuleRequest) -> Response:
         """What decides every pixel by any value of a rule, to do so elsewhere; docs/serve.md has the form."""
         scene, names = service.find(key), service.names(sent.names)
-        content = await workers.run(partial(service.ranking, scene, names, sent.rule))
+        content = await workers.run(partial(service.ranking, scene, names, sent.background, sent.rule))
         return Response(content, media_type=wire.MEDIA_TYPE)
 
     @router.post("/{key}/explain", responses=_REFUSALS)
     async def explain(key: _Key, pixel: schemas.PixelRequest) -> schemas.ExplanationInfo:
         """The two classes nearest to a pixel, and what wins under each rule."""
         scene, names = service.find(key), service.names(pixel.names)
-        found = await workers.run(lambda: scene.explain(pixel.x, pixel.y, names))
+        found = await workers.run(lambda: scene.explain(pixel.x, pixel.y, names, background=pixel.background))
         return schemas.ExplanationInfo(**found.to_dict())
 
     return router
@@ -173,7 +173,7 @@ def _label_routes(service: Service, workers: Workers) -> APIRouter:
 
     async def segment(key: str, sent: schemas.DecisionRequest, show: Callable[[Result], _T]) -> _T:
         scene, names = service.find(key), service.names(sent.names)
-        return await workers.run(lambda: show(scene.segment(names, sent.rule, **sent.values())))
+        return await workers.run(lambda: show(scene.segment(names, sent.rule, **sent.options())))
 
     @router.post("/segment", responses=_REFUSALS)
     async def areas(key: _Key, sent: DecisionRequest) -> schemas.Segmentation:

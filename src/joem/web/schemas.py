@@ -26,6 +26,7 @@ class NamesRequest(BaseModel):
         fail_fast=True,
         description="class names, trained or new; those of the model if absent",
     )
+    background: bool = Field(True, description="add the model's background class where the names have none")
 
     @model_validator(mode="before")
     @classmethod
@@ -53,8 +54,8 @@ class RuleRequest(NamesRequest):
 class DecisionRequest(RuleRequest):
     """Which classes, decided how."""
 
-    def values(self) -> dict[str, float | None]:
-        """The parameters of rules, by name."""
+    def options(self) -> dict[str, Any]:
+        """What `Scene.segment` takes besides names and rule."""
         return self.model_dump(exclude={"names", "rule"})
 
 
@@ -94,6 +95,7 @@ class Segmentation(BaseModel):
     height: int
     names: list[str]
     unseen: list[str] = Field(description="names without training masks")
+    notes: list[str] = Field(description="what was understood otherwise than it was written")
     colours: Sequence[Annotated[Sequence[int], Field(min_length=3, max_length=3)]] = Field(
         description="RGB of each name, as in the mask and the overlay"
     )

@@ -59,12 +59,11 @@ class Service:
             raise Refusal(422, message)
         return wanted
 
-    def ranking(self, scene: Scene, names: tuple[str, ...], rule: str | None) -> bytes:
+    def ranking(self, scene: Scene, names: tuple[str, ...], background: bool, rule: str | None) -> bytes:
         """The ranking of every pixel and where it turns under a rule, the model's own if None; packed."""
-        classes, ranking = scene.ranked(names)
-        unseen = [classes.names[index] for index in classes.unseen]
+        classes, ranking = scene.ranked(names, background)
         chosen = decision.get(rule or self.segmenter.model.recipe.decision.rule)
-        return wire.pack(ranking, chosen, classes.names, unseen, self.segmenter.vocabulary.background)
+        return wire.pack(ranking, chosen, classes, self.segmenter.vocabulary.background)
 
 
 def key_of(body: bytes) -> str:

@@ -1,7 +1,7 @@
 """A ranking as bytes, so that the page can decide every pixel itself, by any value of a rule, as the service would.
 
     4 bytes        length of the header, little-endian
-    header         JSON (width, height, rule, names, unseen, colours), filled up with spaces to a multiple of 4 bytes
+    header         JSON (width, height, rule, names, asked, unseen, notes, colours), filled up with spaces to 4 bytes
     4 x pixels     distance to the nearest seen class, float32, little-endian; infinite if there is none
     4 x pixels     distance to the second nearest seen class
     4 x pixels     distance to the nearest unseen class
@@ -15,21 +15,27 @@ any rounding would flip pixels at the border of a rule.
 """
 
 import json
-from collections.abc import Sequence
 
 import numpy as np
 from torch import Tensor
 
 from joem.decision import Ranking, Rule
+from joem.segmenter import AskedClasses
 from joem.vocabulary import colours
 
 MEDIA_TYPE = "application/vnd.joem.ranking"
 
 
-def pack(ranking: Ranking, rule: Rule, names: Sequence[str], unseen: Sequence[str], background: str | None) -> bytes:
-    """The bytes of the ranking (1,Ho,Wo) of one picture by at most 255 names, and of where it turns under a rule."""
+def pack(ranking: Ranking, rule: Rule, classes: AskedClasses, background: str | None) -> bytes:
+    """The bytes of the ranking (1,Ho,Wo) of one picture by at most 255 classes, and of where it turns under a rule."""
     height, width = ranking.seen.shape[1:]
-    described = {"names": list(names), "unseen": list(unseen), "colours": colours(names, background)}
+    described = {
+        "names": classes.names,
+        "asked": classes.asked,
+        "unseen": [classes.names[index] for index in classes.unseen],
+        "notes": classes.notes,
+        "colours": colours(classes.names, background),
+    }
     header = json.dumps({"width": width, "height": height, "rule": rule.name, **described}).encode()
     header += b" " * (-len(header) % 4)
     distances = (ranking.seen_distance, ranking.second_seen_distance, ranking.unseen_distance)

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from joem.models.heads.head import Head
 from joem.models.heads.deeplab import DeepLabV2Head, DeepLabV3PlusHead
+from joem.models.heads.head import Head
 from joem.models.heads.hypercolumn import Basis, HypercolumnHead
 from joem.models.trunk import Trunk
 

@@ -110,7 +110,9 @@ async function rank(names) {
     const ranking = await askRanking(names, current.signal);
     if (current.signal.aborted) return;
     const sameNames = state.ranking && names === state.names;
-    Object.assign(state, { names, ranking });
+    // Two names that mean one class are one from now on.
+    Object.assign(state, { names: sameNames ? names : ranking.asked, ranking });
+    showNotes(ranking.notes);
     showRule();
     showResult();
     if (sameNames) showShares();
@@ -124,10 +126,16 @@ async function rank(names) {
 async function askRanking(names, signal) {
   for (;;) {
     const { name } = state.rule;
-    const answer = await ask("ranking", { names, rule: name }, signal);
+    const answer = await ask("ranking", { names, background: false, rule: name }, signal);
     const ranking = unpack(await answer.arrayBuffer());
     if (name === state.rule.name || signal.aborted) return ranking; // or another rule was chosen meanwhile
   }
+}
+
+// What the service understood otherwise than it was typed.
+function showNotes(notes) {
+  element("notes").textContent = notes.join(" ");
+  element("notes").hidden = !notes.length;
 }
 
 function endRanking() {
@@ -244,7 +252,7 @@ function showPixel(x, y, aloud) {
 // Only the nearest trained class of a pixel is in the ranking; where the second nearest is trained too, ask for it.
 async function nameSecond(near, x, y, i, aloud) {
   const { ranking, names } = state;
-  const { second } = await (await ask("explain", { names, x, y })).json();
+  const { second } = await (await ask("explain", { names, background: false, x, y })).json();
   if (state.ranking !== ranking || visited?.x !== x || visited?.y !== y) return;
   near[1].label = ranking.names.indexOf(second.name);
   tellPixel(near, i, aloud);
@@ -328,7 +336,7 @@ async function saveMask() {
 
 async function saveOverlay() {
   const { names, rule, values } = state;
-  save(await (await ask("overlay", { names, rule: rule.name, ...values })).blob(), "overlay.png");
+  save(await (await ask("overlay", { names, background: false, rule: rule.name, ...values })).blob(), "overlay.png");
 }
 
 function save(file, name) {

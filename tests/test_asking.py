@@ -1,0 +1,90 @@
+"""What a person types, and what is understood."""
+
+from importlib.resources import files
+
+import pytest
+
+from joem import Segmenter, Vocabulary, cli, protocols
+from joem.asking import understand
+from joem.errors import BadUsage, UnknownWord
+
+VOC = protocols.get("voc-zs3-4").vocabulary
+
+
+def test_a_text_is_a_comma_list_and_the_background_comes_by_itself():
+    assert understand("cow, grass", VOC).names == ("cow", "grass", "background")
+    assert understand("cow", VOC, background=False).names == ("cow",)
+    assert understand("background, cow", VOC).names == ("background", "cow")
+    assert understand(["cow"], Vocabulary(("cow", "dog"))).names == ("cow",)  # this model has no background
+    assert understand(None, VOC).names == VOC.names
+
+
+@pytest.mark.parametrize(
+    ("typed", "name"),
+    [
+        ("Person", "person"),
+        ("dining table", "diningtable"),
+        ("tv", "tvmonitor"),
+        ("people", "person"),
+        ("buses", "bus"),
+    ],
+)
+def test_other_spellings_lead_to_the_trained_class_and_the_notes_say_so(typed, name):
+    question = understand([typed], VOC)
+    assert question.words[0] == (name,)
+    assert question.names[0] == typed
+    assert question.notes == (f'"{typed}" is the trained class "{name}".',)
+
+
+def test_an_alias_of_an_unseen_class_is_not_called_trained():
+    assert understand("airplane", VOC).notes == ('"airplane" is the class "aeroplane".',)
+
+
+def test_two_names_of_one_class_become_one():
+    question = understand("tv, television, cow", VOC)
+    assert question.names == ("tv", "cow", "background")
+    assert question.words[0] == ("tvmonitor",)
+    assert question.asked == ("tv|television", "cow", "background")
+    assert question.notes[-1] == '"television" and "tv" are one class, "tvmonitor".'
+
+
+def test_words_in_no_dictionary_are_noted_or_refused():
+    (note,) = understand("cupp", VOC).notes
+    assert note.startswith('"cupp" is in no dictionary at hand')
+    assert "cup" in note
+    with pytest.raises(UnknownWord, match=r"Near matches: .*cup"):
+        understand("cupp", VOC, strict_words=True)
+    assert understand("zebra crossing, okapi", VOC, strict_words=True).notes == ()
+
+
+@pytest.mark.parametrize("nothing", ["", " , ", []])
+def test_nothing_asked_is_an_error(nothing):
+    with pytest.raises(BadUsage, match="class name"):
+        understand(nothing, VOC)
+
+
+@pytest.fixture(scope="module")
+def cat():
+    model = Segmenter.load()
+    return model.encode(str(files("joem") / "web" / "photos" / "cat.jpg"))
+
+
+def test_one_word_gives_a_mask_and_the_rest_of_the_picture(cat):
+    result = cat.segment("cats")
+    assert result.names == ("cats", "background")
+    assert 0.5 < result.areas()["cats"] < 0.95
+    assert result.unseen == ()
+    assert result.to_dict()["notes"] == ['"cats" is the trained class "cat".']
+    assert (result.labels == cat.segment(["cat"]).labels).all()
+
+
+def test_the_command_line_says_what_it_understood(tmp_path, capsys):
+    photo = str(files("joem") / "web" / "photos" / "cat.jpg")
+    assert cli.main(["predict", photo, "--classes", "Cats, cupp", "--out", str(tmp_path)]) == 0
+    told = capsys.readouterr()
+    assert '"Cats" is the trained class "cat"' in told.err
+    assert '"cupp" is in no dictionary' in told.err
+    assert "background" in told.out
+    assert cli.main(["predict", photo, "--classes", "cat, cupp", "--strict-words", "--out", str(tmp_path)]) == 2
+    assert cli.main(["predict", photo, "--classes", "cat", "--no-background", "--out", str(tmp_path)]) == 0
+    assert "cat 100%" in capsys.readouterr().out
