@@ -1,6 +1,7 @@
 """Processes that work together: their ranks, what they share, and how they stop together."""
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar, cast
@@ -17,6 +18,15 @@ def join() -> None:
 
         if not torch.distributed.is_initialized():
             torch.distributed.init_process_group("gloo")
+
+
+def leave() -> None:
+    """Let go of the other processes at the end; a process that does not may be aborted while it exits."""
+    if "torch" in sys.modules:
+        import torch.distributed
+
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            torch.distributed.destroy_process_group()
 
 
 def rank_and_world() -> tuple[int, int]:

@@ -39,7 +39,7 @@ Names = Annotated[tuple[str, ...], BeforeValidator(split_names)]
 @dataclass_transform(frozen_default=True, kw_only_default=False)
 def settings(cls: type[T]) -> type[T]:
     """Make a frozen dataclass whose fields are checked when it is made; what is wrong is told all at once."""
-    made = checked_dataclass(frozen=True, config=pydantic.ConfigDict(extra="forbid"))(cls)
+    made = checked_dataclass(frozen=True, config=pydantic.ConfigDict(extra="forbid", coerce_numbers_to_str=True))(cls)
     check = made.__init__
 
     def __init__(self: Any, *args: Any, **values: Any) -> None:  # noqa: N807

@@ -9,15 +9,15 @@ import torch.nn.functional as F
 from small_experts import CHANNELS, KNOWN, LABELS, VOCABULARY, WORDS, build, random_teacher, random_view, small
 
 from joem.errors import BadUsage
-from joem.methods.experts import ConSE, ConSESettings, View, conse
+from joem.methods.experts import ConSE, ConSESettings, View
 from joem.semantics import imagenet
 from joem.vocabulary import VOID
 
 NAMES = 9
 
 
-def build_alone(teacher):
-    expert = ConSE(ConSESettings(), VOCABULARY, 6, CHANNELS, teacher).eval()
+def build_alone(teacher, **options):
+    expert = ConSE(ConSESettings(**options), VOCABULARY, 6, CHANNELS, teacher).eval()
     expert.meanings.copy_(F.normalize(torch.randn(NAMES, 6), dim=1))
     return expert
 
@@ -50,11 +50,12 @@ def means_by_loop(chances, meanings, size):
 
 
 @torch.no_grad()
-def test_features_are_means_of_meanings_weighted_by_the_posterior(monkeypatch):
-    monkeypatch.setattr(conse, "_KINSHIP", 1e6, raising=False)  # a position looks like itself alone
-    chances = torch.rand(2, NAMES, 2, 3).softmax(dim=1)
-    expert, view = build_alone(Decided(chances)), a_picture()
+def test_features_are_means_of_meanings_weighted_by_the_posterior():
+    teacher, view = random_teacher(), a_picture()
+    expert = build_alone(teacher)
+    chances = teacher.posterior(view.last)
     torch.testing.assert_close(expert.features(view), means_by_loop(chances, expert.meanings, view.size))
+    assert expert.gate(view) is None
 
 
 @torch.no_grad()
@@ -86,9 +87,12 @@ def test_without_names_there_is_nothing_to_read():
 
 
 def test_what_it_needs_at_test_time_is_saved():
-    expert = build_alone(random_teacher(saved=True)).train()
+    options = {"attention": 8.0, "gate": True, "temperature": 0.6}
+    expert = build_alone(random_teacher(saved=True), **options).train()
     expert.terms(random_view(), LABELS, KNOWN)
-    fresh = ConSE(ConSESettings(), VOCABULARY, 6, CHANNELS, expert._teacher[0]).eval()  # the blend saves the teacher
+    fresh = ConSE(
+        ConSESettings(**options), VOCABULARY, 6, CHANNELS, expert._teacher[0]
+    ).eval()  # the blend saves the teacher
     fresh.load_state_dict(expert.state_dict())
     view = a_picture()
     assert torch.equal(fresh.features(view), expert.eval().features(view))
@@ -102,7 +106,7 @@ def test_what_it_needs_at_test_time_is_saved():
 def test_the_posterior_is_that_of_positions_that_look_alike():
     """The mean over all positions of a picture, the more of a position the more alike it looks."""
     chances = torch.rand(2, NAMES, 2, 3).softmax(dim=1)
-    expert, view = build_alone(Decided(chances)), a_picture()
+    expert, view = build_alone(Decided(chances), attention=8.0), a_picture()
     expert.norm.running_mean.copy_(torch.linspace(-0.1, 0.1, CHANNELS[-1]))
     expert.norm.running_var.copy_(torch.linspace(0.5, 2, CHANNELS[-1]))
     deviation = (expert.norm.running_var + 1e-5).sqrt()
@@ -119,20 +123,19 @@ def test_the_posterior_is_that_of_positions_that_look_alike():
 
 
 def test_looks_are_measured_by_what_training_shows():
-    expert, view = build_alone(random_teacher()).train(), random_view()
+    expert, view = build_alone(random_teacher(), attention=8.0).train(), random_view()
     expert.terms(view, LABELS, KNOWN)
     mean = view.last.mean(dim=(0, 2, 3))
     torch.testing.assert_close(expert.norm.running_mean, 0.1 * mean)  # torch's momentum
     before = expert.norm.running_mean.clone()
     expert.eval().terms(view, LABELS, KNOWN)
-    expert.train().terms(view, torch.full_like(LABELS, VOID), KNOWN)
     assert torch.equal(expert.norm.running_mean, before)
 
 
 @torch.no_grad()
 def test_the_posterior_is_sharpened_by_a_temperature():
     teacher = random_teacher()
-    expert, view = build_alone(teacher), a_picture(1, 1, (1, 1))
+    expert, view = build_alone(teacher, temperature=0.6), a_picture(1, 1, (1, 1))
     chances = (teacher.classifier(view.last) / 0.6).softmax(dim=1)
     torch.testing.assert_close(expert.features(view), means_by_loop(chances, expert.meanings, (1, 1)))
 
@@ -140,7 +143,7 @@ def test_the_posterior_is_sharpened_by_a_temperature():
 @torch.no_grad()
 def test_it_counts_more_the_rarer_what_it_sees_was_in_training():
     chances = torch.rand(2, NAMES, 1, 1).softmax(dim=1)
-    expert, view = build_alone(Decided(chances)), a_picture(1, 1, (2, 2))
+    expert, view = build_alone(Decided(chances), gate=True), a_picture(1, 1, (2, 2))
     expert.frequencies.copy_(torch.rand(NAMES) + 0.1)
     middle = sorted(expert.frequencies.tolist())[NAMES // 2]
     rarity = [(middle / float(frequency)) ** 2 for frequency in expert.frequencies]
@@ -152,7 +155,7 @@ def test_it_counts_more_the_rarer_what_it_sees_was_in_training():
 @torch.no_grad()
 def test_how_often_names_are_seen_is_the_mean_over_training_batches():
     teacher = random_teacher()
-    expert, seen = build_alone(teacher), []
+    expert, seen = build_alone(teacher, gate=True), []
     for labels in ([0, 1, VOID], [4, VOID, VOID], [VOID, VOID, VOID]):
         view, truth = random_view(1, 1, 3), torch.tensor(labels).view(1, 1, 3)
         expert.train().terms(view, truth, KNOWN)
@@ -166,7 +169,8 @@ def test_how_often_names_are_seen_is_the_mean_over_training_batches():
 def test_a_gate_moves_weight_between_the_experts_of_unit_length_and_no_other():
     """v . mu is W / total times the mean of their cosines with the weights w_k g_k, W the sum of their weights w_k."""
     weights = {"cosine": 1.0, "conse": 0.4, "mixture": 0.5}
-    made = build([small(kind, weight=weight) for kind, weight in weights.items()], "strict")
+    options = {"conse": {"gate": True}}
+    made = build([small(kind, weight=weight, **options.get(kind, {})) for kind, weight in weights.items()], "strict")
     cosine, reader, mixture = made.experts
     reader.frequencies.copy_(torch.rand(len(reader.frequencies)) + 0.1)
     inputs = torch.randn(1, 3, 40, 56)

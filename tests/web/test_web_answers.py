@@ -118,7 +118,7 @@ def test_another_rule_needs_no_other_ranking(client, monkeypatch):
 )
 def test_a_ranking_without_some_kind_of_class(client, names, missing):
     _, (seen_distance, second, unseen_distance, _, seen, unseen) = unpack(
-        client.post(f"{encode(client)}/ranking", json={"names": names}).content
+        client.post(f"{encode(client)}/ranking", json={"names": names, "background": False}).content
     )
     assert np.isinf(seen_distance).all() == (seen == 255).all() == ("seen" in missing)
     assert np.isinf(second).all() == ("second" in missing)
@@ -136,7 +136,8 @@ def test_a_pixel_is_explained(client, segmenter):
         assert [found[which]["trained"] for which in ("first", "second")] == [index < 2 for index in nearest]
         assert found["ratio"] == pytest.approx(first / second, rel=1e-4)
         assert found["winners"]["ac"] == NAMES[labels[y, x]]
-    assert client.post(f"{at}/explain", json={"names": ["cow"], "x": 0, "y": 0}).json()["second"] is None
+    alone = {"names": ["cow"], "background": False, "x": 0, "y": 0}
+    assert client.post(f"{at}/explain", json=alone).json()["second"] is None
     outside = client.post(f"{at}/explain", json={"x": 64, "y": 0})
     assert outside.status_code == 422
     assert "64" in outside.json()["message"]
@@ -194,3 +195,10 @@ def test_a_new_rule_needs_no_change_of_the_service(toy, segmenter):
         assert np.array_equal(found, expected.labels.numpy().ravel())
         assert "strength: Input should be less than" in client.post(f"{at}/mask", json={"strength": 10}).text
         assert client.get("/api/model").json()["rules"][-1]["parameter"]["largest"] == 9
+
+
+def test_other_spellings_are_understood_and_the_background_comes_by_itself(client):
+    found = client.post(f"{encode(client)}/segment", json={"names": ["Red Circles", "cupp"]}).json()
+    assert found["names"] == ["Red Circles", "cupp", "background"]
+    assert found["unseen"] == ["cupp"]
+    assert '"Red Circles" is the trained class "red circle".' in found["notes"]

@@ -63,7 +63,6 @@ def test_a_body_of_unknown_length_is_bounded_too(client):
         (b'{"names": ["caf\\udce9"]}', 422, "readable text"),
         (b"[]", 422, "body"),
         ({"names": []}, 422, "at least 1 item"),
-        ({"names": ["cow", "cow"]}, 422, "these repeat: cow"),
         ({"names": ["cow", " "]}, 422, "must hold a word"),
         ({"names": ["x" * 81]}, 422, "longer than the 80"),
         ({"names": [f"word {i}" for i in range(256)]}, 422, "at most 255 items"),
@@ -94,7 +93,7 @@ def test_requests_that_are_refused(client, sent, status, message):
         ({"names": [1] * 60_000}, "names"),
         (
             {str(i): 1 for i in range(15_000)},
-            f"15000 keys, there are only names, rule, {', '.join(decision.parameters())}",
+            f"15000 keys, there are only names, background, rule, {', '.join(decision.parameters())}",
         ),
         ({"k" * 190_000: 1}, "k" * 40 + ": "),
     ],

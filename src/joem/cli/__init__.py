@@ -2,11 +2,12 @@
 
 import inspect
 import json
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any
 
-from joem import __version__
+from joem import __version__, parallel
 from joem.cli import comparing, datasets, learning, scoring, using
 from joem.cli.output import Incomplete
 from joem.cli.parser import Command, Told, parse
@@ -37,28 +38,30 @@ usage: joem COMMAND [options]      joem COMMAND --help teaches each one
 {commands}
 
 Start here:   joem quickstart
-Your photo:   joem predict photo.jpg --classes "cow, grass, tractor"
+Your photo:   joem predict photo.jpg --classes "person, puppy"
 """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
-    if not words or words[0] in {"-h", "--help"}:
-        print(_overview(), end="")
-        return 0
-    if words[0] == "--version":
-        print(__version__)
+    if not words or words[0] in {"-h", "--help", "--version"}:
+        print(__version__ if words[:1] == ["--version"] else _overview().rstrip())
         return 0
     try:
         _run(words)
     except JoemError as error:
         # With another code than 0, a launcher would kill the first process before it has told why.
         return _fail(error, 2 if isinstance(error, BadUsage) else 1) if _is_first() else 0
+    except BrokenPipeError:  # whoever reads the output, `head` for instance, has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except OSError as error:
         return _fail(error, 1)
     except KeyboardInterrupt:
         return _fail("stopped", 130)
+    finally:
+        parallel.leave()
     return 0
 
 

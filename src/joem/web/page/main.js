@@ -111,7 +111,7 @@ async function rank(names) {
     if (current.signal.aborted) return;
     const sameNames = state.ranking && names === state.names;
     // Two names that mean one class are one from now on.
-    Object.assign(state, { names: sameNames ? names : ranking.asked, ranking });
+    Object.assign(state, { names: ranking.asked.length === names.length ? names : ranking.asked, ranking });
     showNotes(ranking.notes);
     showRule();
     showResult();
