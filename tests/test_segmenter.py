@@ -69,17 +69,6 @@ def test_saved_and_loaded_segmenters_agree(segmenter, picture, tmp_path):
     assert torch.equal(first, second)
 
 
-@pytest.mark.parametrize("bad", [np.zeros((4, 4), np.uint8), torch.zeros(3, 4, 4), np.zeros((4, 4, 4), np.uint8), 7])
-def test_things_that_are_no_picture_are_refused(segmenter, bad):
-    with pytest.raises(BadUsage, match="A picture must be"):
-        segmenter.encode(bad)
-
-
-def test_a_missing_file_is_named(segmenter):
-    with pytest.raises(JoemError, match=r"no picture 'nowhere\.png'"):
-        segmenter.encode("nowhere.png")
-
-
 def test_a_result_saves_overlay_mask_and_areas(picture, tmp_path):
     labels = torch.zeros(64, 64, dtype=torch.int64)
     labels[:16] = 2

@@ -1,5 +1,6 @@
 """What segmenting a picture gives: labels by name, and why a pixel took its class."""
 
+import io
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -43,13 +44,21 @@ class Explanation:
     ratio: float | None
     winners: dict[str, str]
 
+    def __str__(self) -> str:
+        kinds = {True: "trained", False: "new"}
+        near = [
+            f"{each.name} ({kinds[each.trained]}, {each.distance:.3g})" for each in (self.first, self.second) if each
+        ]
+        won = ", ".join(f"{rule.upper()} {name}" for rule, name in self.winners.items())
+        return f"The pixel at x {self.x}, y {self.y} is nearest to {', then to '.join(near)}; by rule: {won}."
+
     def to_dict(self) -> dict[str, Any]:
         """A form that JSON can hold."""
         second = self.second and self.second._asdict()
         return {**asdict(self), "first": self.first._asdict(), "second": second}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
     """A segmented picture.
 
@@ -70,6 +79,16 @@ class Result:
     background: str | None = None
     certainty: Callable[[], Tensor] | None = field(default=None, repr=False)
     notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name} {share:.0%}" for name, share in self.areas().items() if share >= 0.005)
+        return f"Result({self.labels.shape[1]} x {self.labels.shape[0]}: {shown})"
+
+    def _repr_png_(self) -> bytes:
+        """How a notebook shows a result."""
+        file = io.BytesIO()
+        self.overlay().save(file, "PNG")
+        return file.getvalue()
 
     @property
     def colours(self) -> tuple[Colour, ...]:

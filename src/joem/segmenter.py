@@ -1,10 +1,11 @@
 """What users hold: a trained model with its names. Encode a picture once, then ask for any names."""
 
+import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 import torch
@@ -27,7 +28,7 @@ from joem.vocabulary import Vocabulary
 if TYPE_CHECKING:
     from joem.onnx import OnnxModel
 
-Picture = str | Path | Image.Image | NDArray[np.uint8] | Tensor
+Picture = str | Path | bytes | BinaryIO | Image.Image | NDArray[Any] | Tensor
 
 
 class Segmenter(ModelHubMixin, library_name="joem", pipeline_tag="image-segmentation", tags=["zero-shot"]):
@@ -47,18 +48,28 @@ class Segmenter(ModelHubMixin, library_name="joem", pipeline_tag="image-segmenta
         self.model = model
 
     @classmethod
-    def load(cls, path: str | Path = DEFAULT_MODEL, search: Iterable[str | Path] = ()) -> "Segmenter":
+    def load(
+        cls, path: str | Path = DEFAULT_MODEL, search: Iterable[str | Path] = (), device: str | torch.device = "cpu"
+    ) -> "Segmenter":
         """Load what `save`, a training run or `joem export` wrote, or a model in the box; nothing in it is executed.
 
         Args:
             path: a folder, an .onnx file, or the name of a model in the box.
             search: files or folders where word vectors from a file may be now.
+            device: where the networks run, such as cuda; an exported model chooses by itself.
         """
         if Path(path).suffix == ".onnx":
             from joem.onnx import OnnxModel
 
             return cls(OnnxModel.load(path, search))
-        return cls(Model.load(path, search))
+        return cls(Model.load(path, search).to(device))
+
+    def __call__(self, image: "Picture", names: Asked = None, **options: Any) -> Result:
+        """Encode a picture and segment it in one go; `options` are those of `Scene.segment`.
+
+        >>> Segmenter.load()("photo.jpg", "person, puppy")  # doctest: +SKIP
+        """
+        return self.encode(image).segment(names, **options)
 
     def save(self, path: str | Path) -> Path:
         """Write a folder with safetensors and JSON."""
@@ -120,7 +131,8 @@ class Segmenter(ModelHubMixin, library_name="joem", pipeline_tag="image-segmenta
         Pictures beyond `tiles.SIDE` pixels are encoded in overlapping tiles.
 
         Args:
-            image: a file, a PIL image, an RGB array (H,W,3) or a tensor (3,H,W), both uint8.
+            image: a file's path, its bytes or the open file; a PIL image; an array (H,W), (H,W,3) or (H,W,4), grey, RGB
+                or RGBA, uint8 or floats from 0 to 1; or a tensor (3,H,W) uint8.
             longest: encode a copy whose longer side has this many pixels, if the picture is larger; the labels still
                 have the size of the picture. For photos that show things much larger than the training pictures.
         """
@@ -329,13 +341,35 @@ def _pixels(image: Picture) -> Tensor:
         if not Path(image).is_file():
             raise JoemError(f"There is no picture {str(image)!r}.")
         return data.read_image(Path(image))
+    if isinstance(image, bytes | io.IOBase):
+        return data.read_image(io.BytesIO(image) if isinstance(image, bytes) else image)
+    if isinstance(image, np.ndarray):
+        image = _from_array(image)
     if isinstance(image, Image.Image):
         return data.as_pixels(image)
-    if isinstance(image, np.ndarray) and image.ndim == 3:
-        image = torch.from_numpy(np.ascontiguousarray(image)).permute(2, 0, 1)
     if not isinstance(image, Tensor) or image.ndim != 3 or len(image) != 3 or image.dtype != torch.uint8:
-        got = f"{type(image).__name__} {tuple(getattr(image, 'shape', ()))}"
-        raise BadUsage(
-            f"A picture must be a file, a PIL image, or uint8 RGB as (H,W,3) array or (3,H,W) tensor, got {got}."
-        )
+        raise _no_picture(image)
+    if not image.numel():
+        raise BadUsage(f"The picture is empty: it has {image.shape[2]} x {image.shape[1]} pixels.")
     return image
+
+
+def _from_array(array: NDArray[Any]) -> Image.Image:
+    if not array.size:
+        raise BadUsage(f"The picture is empty: an array of the shape {array.shape}.")
+    layout = array.ndim == 2 or (array.ndim == 3 and array.shape[2] in {1, 3, 4})
+    if np.issubdtype(array.dtype, np.floating) and layout:
+        if not (np.isfinite(array).all() and array.min() >= 0 and array.max() <= 1):
+            raise BadUsage(f"A picture of floats must be from 0 to 1, got {array.min():g} to {array.max():g}.")
+        array = (255 * array).round().astype(np.uint8)
+    if not layout or array.dtype != np.uint8:
+        raise _no_picture(array)
+    return Image.fromarray(array[:, :, 0] if array.ndim == 3 and array.shape[2] == 1 else array)
+
+
+def _no_picture(image: object) -> BadUsage:
+    got = f"{type(image).__name__} {tuple(getattr(image, 'shape', ()))} {getattr(image, 'dtype', '')}".rstrip()
+    return BadUsage(
+        "A picture must be a file or its bytes, a PIL image, a grey, RGB or RGBA array of uint8 or of floats from 0 to "
+        f"1, or a (3,H,W) uint8 tensor, got {got}."
+    )

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 import numpy as np
 import torch
@@ -75,8 +75,8 @@ class FileDataset:
         return f"{found.st_size} bytes of {found.st_mtime_ns}"
 
 
-def read_image(path: Path) -> Tensor:
-    """Read any picture file as (3, H, W) uint8 RGB, upright according to its EXIF orientation."""
+def read_image(path: Path | IO[bytes]) -> Tensor:
+    """Read any picture file, by its path or open, as (3, H, W) uint8 RGB, upright according to its EXIF orientation."""
     return as_pixels(_open(path))
 
 
@@ -171,7 +171,7 @@ def read_text(path: Path) -> str:
         raise JoemError(f"{path} is not UTF-8: save it as UTF-8 ({error}).") from None
 
 
-def _open(path: Path) -> Image.Image:
+def _open(path: Path | IO[bytes]) -> Image.Image:
     try:
         with Image.open(path) as picture:
             return ImageOps.exif_transpose(picture)

@@ -59,7 +59,7 @@ def singulars(name: str) -> list[str]:
     >>> singulars("dining tables"), singulars("buses"), singulars("glass")
     (['dining tables', 'dining table'], ['buses', 'buse', 'bus'], ['glass'])
     """
-    head, last = re.match(r"(.*?)([^\s_-]*)$", name.strip().casefold()).groups()  # type: ignore[union-attr]
+    head, last = re.match(r"(.*?)([^\s_-]*)\Z", name.strip().casefold(), re.DOTALL).groups()  # type: ignore[union-attr]
     found = [last]
     if last in _IRREGULAR:
         found.append(_IRREGULAR[last])
