@@ -48,6 +48,13 @@ def test_two_names_of_one_class_become_one():
     assert question.notes[-1] == '"television" and "tv" are one class, "tvmonitor".'
 
 
+def test_a_name_that_joins_two_classes_makes_one_of_three():
+    question = understand("sofa, car, sofa|car", VOC, background=False)
+    assert question.words == (("car", "sofa"),) or question.words == (("sofa", "car"),)
+    assert len(question.names) == len(question.asked) == 1
+    assert set(question.asked[0].split("|")) == {"sofa", "car"}
+
+
 def test_words_in_no_dictionary_are_noted_or_refused():
     (note,) = understand("cupp", VOC).notes
     assert note.startswith('"cupp" is in no dictionary at hand')

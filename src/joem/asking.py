@@ -52,14 +52,13 @@ def understand(asked: Asked, vocabulary: Vocabulary, background: bool = True, st
     notes: list[str] = []
     for name in names:
         words = _words(name, vocabulary, notes)
-        same = next((other for other, taken in groups.items() if set(taken) & set(words)), None)
-        if same is None:
-            title = name if name in vocabulary.names else alternatives(name)[0]
-            groups[title], texts[title] = words, name
-        else:
-            shared = next(word for word in words if word in groups[same])
-            notes.append(f'"{name}" and "{same}" are one class, "{shared}".')
-            groups[same], texts[same] = tuple(dict.fromkeys((*groups[same], *words))), f"{texts[same]}|{name}"
+        title = name if name in vocabulary.names else alternatives(name)[0]
+        for other in [each for each, taken in groups.items() if set(taken) & set(words)]:
+            shared = next(word for word in words if word in groups[other])
+            notes.append(f'"{name}" and "{other}" are one class, "{shared}".')
+            words = tuple(dict.fromkeys((*groups.pop(other), *words)))
+            name, title = "|".join(dict.fromkeys((*texts.pop(other).split("|"), *name.split("|")))), other  # noqa: PLW2901
+        groups[title], texts[title] = words, name
     own = vocabulary.background
     if background and own is not None and not any(own in words for words in groups.values()):
         groups[own], texts[own] = (own,), own

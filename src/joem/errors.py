@@ -46,6 +46,6 @@ def choose(kind: str, name: str, known: Iterable[str]) -> str:
     options = list(known)
     if name in options:
         return name
-    near = get_close_matches(name, options, n=1)
+    near = get_close_matches(str(name), options, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     raise BadUsage(f"Unknown {kind} {name!r}.{hint} Available options are: {', '.join(options)}.")

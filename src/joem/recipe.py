@@ -70,6 +70,11 @@ class Recipe:
     decision: Decision = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
+        if self.data.protocol is not None and self.data.unseen:
+            raise BadUsage(
+                f"data.unseen is {', '.join(self.data.unseen)}, but the protocol {self.data.protocol!r} says who is "
+                "unseen: add --data.protocol null to use your own."
+            )
         train_split, val_split = self.data.splits()  # so that what a run writes down says which pictures it had
         object.__setattr__(self, "data", replace(self.data, train_split=train_split, val_split=val_split))
         if self.decision is None:
@@ -82,12 +87,26 @@ class Recipe:
 
         Another `name` starts a section anew, as in recipe files.
         """
-        return Recipe.from_dict(_merged(self.to_dict(), sections))
+        values, data = self.to_dict(), sections.get("data", {})
+        if "protocol" in data or "kind" in data:
+            values["data"] |= {"train_split": "auto", "val_split": "auto"}  # another one has lists of its own
+        return Recipe.from_dict(_merged(values, sections))
 
     def to_dict(self) -> dict[str, Any]:
         """A form that JSON and YAML can hold."""
         sections = {name: plain(getattr(self, name)) for name in (*SECTIONS, "method")}
         return {**sections, "decision": self.decision.to_dict()}
+
+    def identity(self) -> dict[str, Any]:
+        """What makes a training: all settings but the decision and those that say where and on what it runs."""
+        values = self.to_dict()
+        del values["decision"]
+        for name in ("root", "workers"):
+            del values["data"][name]
+        for name in ("accelerator", "devices", "nodes", "strategy", "save_every", "log_every", "tensorboard"):
+            del values["train"][name]
+        values["train"]["cache"] = values["train"]["cache"] is not None
+        return values
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Recipe":
@@ -211,7 +230,7 @@ def _merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, An
     {'method': {'name': 'spnet'}}
     """
     result = dict(base)
-    if _renamed(base.get("method"), changes.get("method")):
+    if _renamed(base.get("method", {}), changes.get("method")):
         result.pop("decision", None)
     for key, value in changes.items():
         old = result.get(key)
@@ -226,7 +245,7 @@ def _merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, An
 def _renamed(old: Any, new: Any) -> bool:
     """Whether a section is given another name than it has."""
     named = isinstance(old, Mapping) and isinstance(new, Mapping) and "name" in new
-    return named and old.get("name") != new["name"]
+    return named and old.get("name", DEFAULT_METHOD) != new["name"]
 
 
 def _folder() -> Any:

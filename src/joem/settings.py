@@ -329,7 +329,7 @@ class TrainSettings:
         cache: folder that keeps the maps of a frozen backbone (hypercolumn), computed once per picture file; training
             then reads them instead of pictures and does not augment. null encodes every picture every time.
         pixels: with a cache, how many random labelled pixels of each picture to train on; 0, and methods that look
-            at neighbours, take a square of positions, one per `model.stride` pixels of data.crop.
+            at neighbours, take a square of positions of the backbone's last map, as large as data.crop.
         visual: optimiser of the visual encoder and its classifier.
         semantic: optimiser of the semantic encoder.
         generator: optimiser of a feature generator.

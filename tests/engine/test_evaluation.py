@@ -8,7 +8,7 @@ from joem import data, engine, parallel, scores
 from joem.calibration import Sweep
 from joem.decision import Decision, calibrated
 from joem.engine import Model, PictureScores, Scoring
-from joem.errors import BadUsage
+from joem.errors import BadUsage, JoemError
 from joem.segmenter import Segmenter
 from joem.vocabulary import Vocabulary
 
@@ -79,14 +79,21 @@ def test_processes_share_the_pictures_and_all_know_the_sum(model, problem, monke
     alone, first, second = evaluators(), evaluators(), evaluators()
     engine.run(model, problem, alone)
     for rank, own, gathered in (
-        (1, second, lambda own: [evaluators(), own]),  # before the first has seen anything
-        (0, first, lambda own: [own, pickle.loads(pickle.dumps(second))]),
+        (1, second, lambda own: [(None, evaluators()), own]),  # before the first has seen anything
+        (0, first, lambda own: [own, (None, pickle.loads(pickle.dumps(second)))]),
     ):
         monkeypatch.setattr(parallel, "rank_and_world", lambda rank=rank: (rank, 2))
         monkeypatch.setattr(parallel, "gathered", gathered)
         engine.run(model, problem, own)
     assert second[0].images == 1
     assert found(*first) == found(*alone)
+
+
+def test_what_one_process_cannot_read_stops_all_with_its_reason(model, problem, monkeypatch):
+    monkeypatch.setattr(parallel, "rank_and_world", lambda: (0, 2))
+    monkeypatch.setattr(parallel, "gathered", lambda own: [own, (JoemError("b.png is broken"), [])])
+    with pytest.raises(JoemError, match=r"b\.png is broken"):
+        engine.run(model, problem, [Scoring(DECISIONS[0], problem.vocabulary)])
 
 
 def test_a_model_of_stored_maps_reads_no_picture_twice(tiny, problem, tmp_path, monkeypatch):

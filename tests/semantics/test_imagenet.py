@@ -55,6 +55,12 @@ def test_kinds_of_other_names_are_found_by_their_last_word():
         ("motorcycle", "motorbike"),
         ("couch|settee", "sofa"),
         ("tv", "tvmonitor"),
+        ("airplanes", "aeroplane"),
+        ("dining-table", "diningtable"),
+        ("couches", "sofa"),
+        ("automobile", "car"),
+        ("tv set", "tvmonitor"),
+        ("houseplant", "pottedplant"),
     ],
 )
 def test_kinds_are_found_however_a_class_is_written(other, name):

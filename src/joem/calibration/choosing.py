@@ -160,7 +160,7 @@ def _fold_job(recipe: Recipe, problem: Problem, fold: Problem, out: Path | None,
 
     return Job(
         folder and folder / "curves.json",
-        {"recipe": recipe.to_dict(), "held_out": held_out},
+        {"recipe": recipe.identity(), "held_out": held_out},
         work,
         leftovers=(folder / "checkpoints", folder / "model") if folder else (),
     )

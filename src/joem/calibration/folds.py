@@ -32,7 +32,7 @@ def fold_problems(problem: Problem, folds: int | None, seed: int, used: int | No
     if used is not None and used < 1:
         raise BadUsage(f"At least one fold must be trained, got {used}.")
     vocabulary = problem.vocabulary
-    folds = folds or _proportional_folds(vocabulary)
+    folds = _proportional_folds(vocabulary) if folds is None else folds
     names = [name for name in vocabulary.seen if name != vocabulary.background]
     if not 2 <= folds <= len(names):
         raise BadUsage(f"{len(names)} seen classes can be cut into 2 to {len(names)} folds, got {folds}.")
@@ -57,7 +57,7 @@ def _proportional_folds(vocabulary: Vocabulary) -> int:
 def fold_recipe(recipe: Recipe, problem: Problem, fold: Problem) -> Recipe:
     """What is trained in a fold: fewer pictures, but as many steps as the whole training takes.
 
-    The classes that are unseen in the whole problem stay unheard of in its folds.
+    The classes that are unseen in the whole problem teach nothing in its folds.
     """
     if not len(data.showing(fold.val, fold.vocabulary.unseen)):
         raise JoemError(

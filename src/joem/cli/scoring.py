@@ -81,6 +81,8 @@ def sweep(
     """
     swept = [choose("rule to sweep", name, decision.calibrated()) for name in rules or decision.calibrated()]
     tried = {name: _with_neutral(name, grid) for name, grid in grids.items() if grid}
+    for name in tried:
+        choose("parameter of the swept rules", name, [each.name for each in map(_parameter, swept)])
     checks.model_with_data(run, root)
     from joem import calibration, parallel
     from joem.report import sweep_files
@@ -133,6 +135,12 @@ def report(
     found = run_page.write(loaded, problem, run, file, (pair[0], pair[1]) if pair else None, figures)
     yield f"{found.own.scores}\nReport: {file}"
     return found.own.to_dict()
+
+
+def _parameter(rule: str) -> decision.Parameter:
+    found = decision.calibrated()[rule].parameter
+    assert found is not None  # of those that can be swept
+    return found
 
 
 def _with_neutral(name: str, grid: list[float]) -> list[float]:

@@ -14,7 +14,7 @@ from joem.decision import Decision, Ranking
 from joem.engine.model import Model
 from joem.engine.problem import Problem
 from joem.engine.stored_maps import MapStore
-from joem.errors import BadUsage
+from joem.errors import BadUsage, JoemError
 from joem.models import Inputs
 from joem.scores import Scores
 from joem.vocabulary import Vocabulary
@@ -49,13 +49,21 @@ def run(model: Model, problem: Problem, evaluators: Sequence[Evaluator], picture
     started, (rank, world) = time.monotonic(), parallel.rank_and_world()
     reader, method, vocabulary = _Reader(model), model.method.eval(), problem.vocabulary
     prototypes = model.prototypes(vocabulary.names)
-    for index in progress.track(range(rank, len(pictures), world), "evaluating"):
-        inputs, truth = reader.read(pictures, index)
-        ranking = decision.rank(method.features(inputs), prototypes, vocabulary.unseen_indices, size=truth.shape)
-        truth = truth[None].to(prototypes.device)
-        for evaluator in evaluators:
-            evaluator.update(index, ranking, truth)
-    for process, others in enumerate(parallel.gathered(list(evaluators))):
+    error: JoemError | None = None
+    try:
+        for index in progress.track(range(rank, len(pictures), world), "evaluating"):
+            inputs, truth = reader.read(pictures, index)
+            ranking = decision.rank(method.features(inputs), prototypes, vocabulary.unseen_indices, size=truth.shape)
+            truth = truth[None].to(prototypes.device)
+            for evaluator in evaluators:
+                evaluator.update(index, ranking, truth)
+    except JoemError as found:
+        error = found
+    found_by_all = parallel.gathered((error, list(evaluators)))
+    for each, _ in found_by_all:
+        if each is not None:  # what one process cannot read, none of them goes on without
+            raise each
+    for process, (_, others) in enumerate(found_by_all):
         if process != rank:
             for own, other in zip(evaluators, others, strict=True):
                 own.merge(other)

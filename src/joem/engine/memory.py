@@ -19,6 +19,6 @@ def reuse_freed_memory() -> bool:
     if platform.libc_ver()[0] != "glibc" or any(name.startswith("MALLOC_") for name in os.environ):
         return False
     mallopt = ctypes.CDLL(None).mallopt
-    wishes = {_M_MMAP_THRESHOLD: 32 << 20, _M_TRIM_THRESHOLD: 2 * _GIBIBYTE - 1, _M_TOP_PAD: 256 << 20}
-    accepted = [mallopt(ctypes.c_int(option), ctypes.c_int(value)) == 1 for option, value in wishes.items()]
+    options = {_M_MMAP_THRESHOLD: 32 << 20, _M_TRIM_THRESHOLD: 2 * _GIBIBYTE - 1, _M_TOP_PAD: 256 << 20}
+    accepted = [mallopt(ctypes.c_int(option), ctypes.c_int(value)) == 1 for option, value in options.items()]
     return all(accepted)

@@ -53,6 +53,8 @@ def train(
     if fabric.device.type == "cpu":
         reuse_freed_memory()
     with together(fabric):
+        if out is not None and not resume and Checkpoints(Path(out) / "checkpoints").newest():
+            raise BadUsage(f"{out} already holds a run: add --resume to go on with it, or choose another --out.")
         every_mask = methods.get(recipe.method.name).sees_every_mask
         problem = problem or open_problem(recipe.data, every_mask, needed=("train",))
         run = Run(recipe, problem, fabric, Path(out) if out is not None else None)
@@ -115,7 +117,7 @@ class Run:
                 problem.rule,
                 store,
                 pixels=0 if method.needs_maps else recipe.train.pixels,
-                side=max(1, recipe.data.crop // recipe.model.stride),
+                side=max(1, recipe.data.crop // trunk.strides[-1]),
                 seed=recipe.train.seed,
             )
             with together(self.fabric):

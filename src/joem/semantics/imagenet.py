@@ -6,6 +6,8 @@ masks for. `kinds_of` lists those of them that would give a held-out class away.
 
 from functools import cache
 
+from joem.semantics import lexicon
+
 # ImageNet's classes that are the class itself, a kind of it or a part of it. Ranges are first and last index.
 _KINDS: dict[str, tuple[int | tuple[int, int], ...]] = {
     "aeroplane": (404, 895, 908),
@@ -30,25 +32,6 @@ _KINDS: dict[str, tuple[int | tuple[int, int], ...]] = {
     "sofa": (831,),
     "train": (466, 547, 565, 705, 820, 829),
     "tvmonitor": (527, 548, 598, 664, 782, 851),
-}
-# How else people write them.
-_OTHER = {
-    "airplane": "aeroplane",
-    "plane": "aeroplane",
-    "bike": "bicycle",
-    "ship": "boat",
-    "cattle": "cow",
-    "couch": "sofa",
-    "dining table": "diningtable",
-    "table": "diningtable",
-    "motorcycle": "motorbike",
-    "people": "person",
-    "plant": "pottedplant",
-    "potted plant": "pottedplant",
-    "monitor": "tvmonitor",
-    "television": "tvmonitor",
-    "tv": "tvmonitor",
-    "tv monitor": "tvmonitor",
 }
 
 
@@ -101,11 +84,12 @@ def kinds_of(name: str) -> frozenset[int]:
     ([345, 346, 347], ['tractor'])
     """
     found: set[int] = set()
-    for plain in (part.strip().lower() for part in name.split("|")):
-        spans = ((part, part) if isinstance(part, int) else part for part in _KINDS.get(_OTHER.get(plain, plain), ()))
+    for part in name.split("|"):
+        plain = lexicon.meant(part.strip(), _KINDS) or part.strip().lower()
+        spans = ((each, each) if isinstance(each, int) else each for each in _KINDS.get(plain, ()))
         found |= {index for first, last in spans for index in range(first, last + 1)}
-        word = plain.split()[-1:]
+        ends = {text.split()[-1] for text in (plain, *lexicon.singulars(part)) if text.split()}
         found |= {
-            index for index, each in enumerate(synonyms()) if any(other.lower().split()[-1:] == word for other in each)
+            index for index, each in enumerate(synonyms()) if any(other.lower().split()[-1] in ends for other in each)
         }
     return frozenset(found)

@@ -233,7 +233,7 @@ class _Runs:
             seconds = None if resumed else time.monotonic() - started
             return {"train_seconds": seconds, "unseen": list(problem.vocabulary.unseen)}
 
-        return Job(folder / "training.json", {"recipe": recipe.to_dict()}, work, leftovers=(folder / "checkpoints",))
+        return Job(folder / "training.json", {"recipe": recipe.identity()}, work, leftovers=(folder / "checkpoints",))
 
     def _scoring(self, variant: Variant, seed: int, decisions: list[Decision]) -> Job:
         def work() -> dict[str, Any]:
@@ -244,13 +244,13 @@ class _Runs:
         chosen = f"{self.folds}-folds" if self.folds else "own-parameters"
         file = self._folder(variant, seed) / f"scores-{chosen}.json"
         described = [each.to_dict() for each in decisions]
-        return Job(file, {"recipe": self.recipe(variant, seed).to_dict(), "decisions": described}, work)
+        return Job(file, {"recipe": self.recipe(variant, seed).identity(), "decisions": described}, work)
 
     def _adding(self, variant: Variant) -> Job:
         def work() -> dict[str, Any]:
             return {"add_class_seconds": seconds_to_add_a_class(*self._model(variant, 0))}
 
-        return Job(self._folder(variant, 0) / "new-class.json", {"recipe": self.recipe(variant, 0).to_dict()}, work)
+        return Job(self._folder(variant, 0) / "new-class.json", {"recipe": self.recipe(variant, 0).identity()}, work)
 
     def _folder(self, variant: Variant, seed: int) -> Path:
         return self.out / variant.name / f"seed-{seed}"

@@ -75,7 +75,7 @@ def _job(recipe: Recipe, problem: Problem, folder: Path, folds: int) -> Job:
         model = calibration.train_in(folder, recipe, fold)
         return {"classes": [asdict(quality) for quality in held_out_quality(model, fold)]}
 
-    identity = {"recipe": recipe.to_dict(), "folds": folds}
+    identity = {"recipe": recipe.identity(), "folds": folds}
     return Job(folder / "quality.json", identity, work, leftovers=(folder / "checkpoints", folder / "model"))
 
 

@@ -268,7 +268,7 @@ def _sweep_job(settings: Recipe, request: Request, name: str) -> Job:
         curves = calibration.sweep(model, problem, [rule.name for rule in rules], grids)
         return {rule: curve.to_dict() for rule, curve in curves.items()}
 
-    identity = {"recipe": settings.to_dict(), "grids": grids}
+    identity = {"recipe": settings.identity(), "grids": grids}
     return Job(folder / "curves.json", identity, work, leftovers=(folder / "checkpoints",))
 
 
