@@ -1,4 +1,4 @@
-"""Heads, which make features of the maps of a backbone: one file per kind, one line here."""
+"""Heads, which make features of the maps of a backbone: one file per kind, one line here and its settings in `joem.settings`."""
 
 from collections.abc import Callable
 from typing import Any
