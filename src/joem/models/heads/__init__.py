@@ -1,4 +1,4 @@
-"""Heads, which make features of the maps of a backbone: one file per kind, one line here and its settings in `joem.settings`."""
+"""Heads, which make features of the maps of a backbone: one file per kind, a line here, its settings in `settings`."""
 
 from collections.abc import Callable
 from typing import Any
