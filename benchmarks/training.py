@@ -16,15 +16,15 @@ def measure_here(keep: bool) -> None:
     import torch
 
     from joem.engine import reuse_freed_memory
-    from joem.methods import JoEm
-    from joem.recipe import MethodSettings, ModelSettings
+    from joem.methods.joem import JoEm, JoEmSettings
+    from joem.settings import ModelSettings
     from joem.vocabulary import Vocabulary
 
     if keep and not reuse_freed_memory():
         sys.exit("glibc did not take the settings")
     torch.manual_seed(0)
     vocabulary = Vocabulary(tuple(f"class {i}" for i in range(21)))
-    method = JoEm(ModelSettings(backbone="resnet18"), MethodSettings(), vocabulary, torch.randn(21, 300)).train()
+    method = JoEm(ModelSettings(backbone="resnet18"), JoEmSettings(), vocabulary, torch.randn(21, 300)).train()
     optimiser = torch.optim.SGD(method.parameters(), lr=1e-3)
     images, labels = torch.randn(4, 3, 312, 312), torch.randint(0, 21, (4, 312, 312))
 

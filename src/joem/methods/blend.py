@@ -19,7 +19,7 @@ from joem.semantics import Semantics
 from joem.settings import MethodSettings, ModelSettings, Names, settings
 from joem.vocabulary import Vocabulary
 
-ExpertSettings = Annotated[CosineSettings | ConSESettings | MixtureSettings, Field(discriminator="kind")]
+AnyExpert = Annotated[CosineSettings | ConSESettings | MixtureSettings, Field(discriminator="kind")]
 
 
 @settings
@@ -34,7 +34,7 @@ class BlendSettings(MethodSettings):
     """
 
     name: str = "blend"
-    experts: Annotated[tuple[ExpertSettings, ...], Field(min_length=1)] = (CosineSettings(),)
+    experts: Annotated[tuple[AnyExpert, ...], Field(min_length=1)] = (CosineSettings(),)
     names: Literal["none", "strict", "all"] = "none"
     names_without: Names = ()
 
@@ -61,8 +61,7 @@ class Blend(Method):
             saved = any(each.kind == "conse" for each in settings.experts)
             self.teacher = NamesTeacher(channels[-1], kept, dimension, saved)
         self.experts = nn.ModuleList(
-            EXPERTS[each.kind](each, vocabulary, dimension, channels, self.teacher)  # type: ignore[call-arg, arg-type]
-            for each in settings.experts
+            EXPERTS[each.kind](each, vocabulary, dimension, channels, self.teacher) for each in settings.experts
         )
 
     def _visual(self, model: ModelSettings) -> Trunk:

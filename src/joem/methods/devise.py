@@ -11,24 +11,13 @@ from joem.losses.compared import cosine_regression
 from joem.methods.base import Objective
 from joem.methods.projection import ProjectionMethod
 from joem.models import Inputs
-from joem.settings import MethodSettings, settings
-
-
-@settings
-class DeViSESettings(MethodSettings):
-    """DeViSE has no settings of its own.
-
-    Args:
-        name: devise.
-    """
-
-    name: str = "devise"
+from joem.settings import MethodSettings
 
 
 class DeViSE(ProjectionMethod):
     """Features projected onto word vectors, the nearest class by cosine."""
 
-    settings_class = DeViSESettings
+    settings_class = MethodSettings
     title: ClassVar[str] = "DeViSE"
 
     def forward(self, inputs: Inputs, labels: Tensor) -> Objective:

@@ -8,24 +8,12 @@ from joem import losses
 from joem.methods.base import Objective, ObjectiveSettings
 from joem.methods.classifier import ClassifierMethod
 from joem.models import Inputs
-from joem.settings import settings
-
-
-@settings
-class SupervisedSettings(ObjectiveSettings):
-    """The upper bound.
-
-    Args:
-        name: supervised.
-    """
-
-    name: str = "supervised"
 
 
 class Supervised(ClassifierMethod):
     """A visual encoder and a classifier over all classes, trained with the masks of the unseen ones too."""
 
-    settings_class = SupervisedSettings
+    settings_class = ObjectiveSettings
     title: ClassVar[str] = "supervised (sees every mask)"
     sees_every_mask: ClassVar[bool] = True
 

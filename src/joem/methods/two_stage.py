@@ -5,19 +5,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from joem.methods.base import Objective
-from joem.methods.joem import JoEm, JoEmSettings
-from joem.settings import MethodSettings, settings
-
-
-@settings
-class TwoStageSettings(JoEmSettings):
-    """JoEm's settings, in two stages.
-
-    Args:
-        name: two_stage.
-    """
-
-    name: str = "two_stage"
+from joem.methods.joem import JoEm
 
 
 class TwoStage(JoEm):
@@ -26,7 +14,6 @@ class TwoStage(JoEm):
     L_bar + lambda * L_sc as the settings say; r = 1 and sc_weight = 0 give the variant with L_center.
     """
 
-    settings_class: ClassVar[type[MethodSettings]] = TwoStageSettings
     title: ClassVar[str] = "S->V"
     stages: tuple[str, ...] = ("visual", "semantic")
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from joem import losses
 from joem.errors import BadUsage
-from joem.methods.experts.expert import Expert, View
+from joem.methods.experts.expert import Expert, ExpertSettings, View
 from joem.methods.experts.names import NamesTeacher
 from joem.semantics import Semantics, imagenet
 from joem.settings import Positive, Weight, settings
@@ -19,12 +19,11 @@ from joem.vocabulary import VOID, Vocabulary
 
 
 @settings
-class ConSESettings:
+class ConSESettings(ExpertSettings):
     """The posterior over names as a mean of name vectors.
 
     Args:
         kind: conse.
-        weight: how much its distance counts.
         temperature: what the classifier's logits are divided by; below 1 sharpens its posterior.
         attention: mix the posteriors of positions that look alike, by a softmax over this many times the cosine of
             their last maps; 0 leaves each position its own.
@@ -32,7 +31,6 @@ class ConSESettings:
     """
 
     kind: Literal["conse"] = "conse"
-    weight: Positive = 0.3
     temperature: Positive = 1.0
     attention: Weight = 0.0
     gate: bool = False
@@ -47,6 +45,7 @@ class ConSE(Expert):
     posterior and q its mean over the batches of training pixels (of the first process, if there are several).
     """
 
+    settings: ConSESettings
     unit: ClassVar[bool] = True
     meanings: Tensor
     frequencies: Tensor
@@ -60,10 +59,9 @@ class ConSE(Expert):
         channels: list[int],
         teacher: NamesTeacher | None,
     ) -> None:
-        super().__init__(vocabulary, settings.weight)
+        super().__init__(settings, vocabulary, dimension, channels, teacher)
         if teacher is None:
             raise BadUsage("The expert conse reads a classifier of names: set --method.names strict or all.")
-        self.settings, self._teacher = settings, [teacher]  # in a list: the blend owns the teacher's weights
         count = len(teacher.names)
         self.register_buffer("meanings", torch.zeros(count, dimension))
         if settings.gate:
@@ -74,7 +72,7 @@ class ConSE(Expert):
 
     def learn_names(self, semantics: Semantics) -> None:
         """Take the meanings of the names."""
-        meanings = semantics.vectors([imagenet.meanings()[index] for index in self._teacher[0].names])
+        meanings = semantics.vectors([imagenet.meanings()[index] for index in self._names_teacher().names])
         self.meanings.copy_(F.normalize(meanings - meanings.mean(dim=0), dim=1))
 
     @torch.no_grad()
@@ -84,7 +82,7 @@ class ConSE(Expert):
         if self.training and self.norm is not None:
             self.norm(view.last)
         if self.training and self.settings.gate and labelled.any():
-            seen = self._teacher[0].posterior(view.last).movedim(1, -1)[labelled].mean(dim=0)
+            seen = self._names_teacher().posterior(view.last).movedim(1, -1)[labelled].mean(dim=0)
             self.batches += 1
             self.frequencies += (seen - self.frequencies) / self.batches
         return {}
@@ -102,8 +100,13 @@ class ConSE(Expert):
         rarity = (middle / self.frequencies).square()
         return _resized(F.conv2d(self._posterior(view), rarity[None, :, None, None]), view)
 
+    def _names_teacher(self) -> NamesTeacher:
+        (teacher,) = self._teacher
+        assert teacher is not None  # or it could not have been made
+        return teacher
+
     def _posterior(self, view: View) -> Tensor:
-        chances = self._teacher[0].posterior(view.last, self.settings.temperature)
+        chances = self._names_teacher().posterior(view.last, self.settings.temperature)
         if self.norm is None:
             return chances
         looks = F.normalize(self.norm(view.last), dim=1)

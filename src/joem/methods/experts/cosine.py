@@ -8,37 +8,28 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from joem import losses
-from joem.methods.experts.expert import Expert, View, products
+from joem.methods.experts.expert import PerceptronExpert, PerceptronSettings, View, products
 from joem.methods.experts.names import NamesTeacher
-from joem.models import HypercolumnHead
-from joem.settings import Count, Positive, Weight, settings
+from joem.settings import Positive, Weight, settings
 from joem.vocabulary import VOID, Vocabulary
 
 
 @settings
-class CosineSettings:
+class CosineSettings(PerceptronSettings):
     """A linear map of words onto the unit sphere.
 
     Args:
         kind: cosine.
-        weight: how much its distance counts.
-        copies: how many perceptrons learn apart from different starts and are averaged.
-        hidden: size of the hidden layer of each.
-        channels: size of the space of each.
         scale: what cosines are multiplied by before the softmax.
         names_weight: weight of what ImageNet's names teach it, where the blend has a teacher of them.
     """
 
     kind: Literal["cosine"] = "cosine"
-    weight: Positive = 1.0
-    copies: Count = 3
-    hidden: Count = 256
-    channels: Count = 128
     scale: Positive = 20.0
     names_weight: Weight = 1.0
 
 
-class Cosine(Expert):
+class Cosine(PerceptronExpert):
     """L = L_cos + w * L_names, both means over the labelled pixels.
 
     L_cos is the cross-entropy of softmax(scale * cos(v, mu_c)) over the seen classes. L_names is the cross-entropy
@@ -48,6 +39,7 @@ class Cosine(Expert):
     copies' cosines. Words that no mask ever tied down land elsewhere in each copy, and the mean is better than any.
     """
 
+    settings: CosineSettings
     unit: ClassVar[bool] = True
 
     def __init__(
@@ -58,10 +50,8 @@ class Cosine(Expert):
         channels: list[int],
         teacher: NamesTeacher | None,
     ) -> None:
-        super().__init__(vocabulary, settings.weight)
-        self.settings, self._teacher = settings, [teacher]  # in a list: the blend owns the teacher's weights
-        self.head = HypercolumnHead(channels, settings.hidden, settings.channels, settings.copies)
-        self.semantic = nn.Linear(dimension, settings.channels * settings.copies)
+        super().__init__(settings, vocabulary, dimension, channels, teacher)
+        self.semantic = nn.Linear(dimension, self.size)
 
     def features(self, view: View) -> Tensor:
         """V of unit length."""
@@ -96,10 +86,6 @@ class Cosine(Expert):
     def _cosines(self, features: Tensor, prototypes: Tensor) -> Tensor:
         """Each copy's own cosines, (B * M,K,H,W)."""
         return self.settings.copies * products(features, prototypes, self.settings.copies)
-
-    def visual_parameters(self) -> list[nn.Parameter]:
-        """The perceptrons'."""
-        return list(self.head.parameters())
 
     def semantic_parameters(self) -> list[nn.Parameter]:
         """The map of words."""

@@ -7,8 +7,10 @@ from typing import ClassVar
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from joem.models import Basis, Hypercolumns
+from joem.methods.experts.names import NamesTeacher
+from joem.models import Basis, HypercolumnHead, Hypercolumns
 from joem.semantics import Semantics
+from joem.settings import Count, Positive, settings
 from joem.vocabulary import Vocabulary
 
 
@@ -27,23 +29,45 @@ class View:
     size: tuple[int, int]
 
 
+@settings
+class ExpertSettings:
+    """What every expert has.
+
+    Args:
+        weight: how much its distance counts.
+    """
+
+    weight: Positive = 1.0
+
+
 class Expert(nn.Module, ABC):
     """One opinion about pixels and words: d_k(v, mu) of the blend's d^2 = sum_k w_k d_k^2 / sum_k w_k.
 
     Args:
+        settings: its own, of its `settings_class`.
         vocabulary: the classes; labels are its indices.
+        dimension: D, the size of a word vector.
+        channels: those of the backbone's maps, finest first.
+        teacher: who teaches names, if anybody does; the blend owns its weights.
 
     Attributes:
         weight: w_k.
         unit: whether its features and prototypes have unit length.
     """
 
-    weight: float
     unit: ClassVar[bool]
 
-    def __init__(self, vocabulary: Vocabulary, weight: float) -> None:
+    def __init__(
+        self,
+        settings: ExpertSettings,
+        vocabulary: Vocabulary,
+        dimension: int,
+        channels: list[int],
+        teacher: NamesTeacher | None,
+    ) -> None:
         super().__init__()
-        self.vocabulary, self.weight = vocabulary, weight
+        self.settings, self.vocabulary, self.weight = settings, vocabulary, settings.weight
+        self._teacher = [teacher]  # in a list, or its weights would be this module's too
 
     @abstractmethod
     def features(self, view: View) -> Tensor:
@@ -79,6 +103,43 @@ class Expert(nn.Module, ABC):
     def semantic_parameters(self) -> list[nn.Parameter]:
         """What learns with the optimiser of the semantic side."""
         return []
+
+
+@settings
+class PerceptronSettings(ExpertSettings):
+    """Experts that learn perceptrons on hypercolumns.
+
+    Args:
+        copies: how many perceptrons learn apart from different starts and are averaged.
+        hidden: size of the hidden layer of each.
+        channels: size of the space of each.
+    """
+
+    copies: Count = 3
+    hidden: Count = 256
+    channels: Count = 128
+
+
+class PerceptronExpert(Expert):
+    """An expert with perceptrons of its own; `size` is that of all copies together."""
+
+    settings: PerceptronSettings
+
+    def __init__(
+        self,
+        settings: PerceptronSettings,
+        vocabulary: Vocabulary,
+        dimension: int,
+        channels: list[int],
+        teacher: NamesTeacher | None,
+    ) -> None:
+        super().__init__(settings, vocabulary, dimension, channels, teacher)
+        self.head = HypercolumnHead(channels, settings.hidden, settings.channels, settings.copies)
+        self.size = settings.channels * settings.copies
+
+    def visual_parameters(self) -> list[nn.Parameter]:
+        """The perceptrons'."""
+        return list(self.head.parameters())
 
 
 def products(features: Tensor, prototypes: Tensor, copies: int) -> Tensor:

@@ -12,10 +12,9 @@ from torch import Tensor, nn
 
 from joem import losses
 from joem.losses.compared import squared_distance_to_centres
-from joem.methods.experts.expert import Expert, View, products
+from joem.methods.experts.expert import PerceptronExpert, PerceptronSettings, View, products
 from joem.methods.experts.names import NamesTeacher
-from joem.models import HypercolumnHead
-from joem.settings import Count, Positive, settings
+from joem.settings import settings
 from joem.vocabulary import Vocabulary
 
 _SHARPNESS = 10.0  # what the cosine of two words is multiplied by before the softmax over the seen classes
@@ -24,25 +23,17 @@ _SAME = 0.9999  # words with a larger cosine are one word
 
 
 @settings
-class MixtureSettings:
+class MixtureSettings(PerceptronSettings):
     """Words between the centres of seen classes.
 
     Args:
         kind: mixture.
-        weight: how much its distance counts.
-        copies: how many perceptrons learn apart from different starts and are averaged.
-        hidden: size of the hidden layer of each.
-        channels: size of the space of each.
     """
 
     kind: Literal["mixture"] = "mixture"
-    weight: Positive = 1.0
-    copies: Count = 3
-    hidden: Count = 256
-    channels: Count = 128
 
 
-class Mixture(Expert):
+class Mixture(PerceptronExpert):
     """A learned centre m_c for every seen class, L = L_ce + L_centre.
 
     L_ce is the cross-entropy of softmax(-|v - m_c|^2 / 2) over the seen classes, L_centre the sum of |v - m_c|^2 over
@@ -52,6 +43,7 @@ class Mixture(Expert):
     between them; such a prototype needs little calibration or none.
     """
 
+    settings: MixtureSettings
     unit: ClassVar[bool] = False
 
     def __init__(
@@ -62,12 +54,10 @@ class Mixture(Expert):
         channels: list[int],
         teacher: NamesTeacher | None,
     ) -> None:
-        super().__init__(vocabulary, settings.weight)
-        self.settings = settings
-        self.head = HypercolumnHead(channels, settings.hidden, settings.channels, settings.copies)
+        super().__init__(settings, vocabulary, dimension, channels, teacher)
         self._seen = list(vocabulary.seen_indices)
         self._objects = [row for row, name in enumerate(vocabulary.seen) if name != vocabulary.background]
-        self.centres = nn.Parameter(torch.randn(len(self._seen), settings.channels * settings.copies))
+        self.centres = nn.Parameter(torch.randn(len(self._seen), self.size))
 
     def features(self, view: View) -> Tensor:
         """V / R."""
@@ -106,10 +96,6 @@ class Mixture(Expert):
 
     def _length(self) -> Tensor:
         return self.centres.square().sum(dim=1).mean().sqrt()
-
-    def visual_parameters(self) -> list[nn.Parameter]:
-        """The perceptrons'."""
-        return list(self.head.parameters())
 
     def semantic_parameters(self) -> list[nn.Parameter]:
         """The centres."""
