@@ -52,15 +52,15 @@ def settings(cls: type[T]) -> type[T]:
     return cast(type[T], made)
 
 
-def complaints(error: pydantic.ValidationError, place: str, known: Sequence[str] = ()) -> list[str]:
+def complaints(error: pydantic.ValidationError, section: str, known: Sequence[str] = ()) -> list[str]:
     """What a check found, one line each: the setting with its dots, what was got, what was expected."""
     lines = []
     for each in error.errors(include_url=False):
         # Where a value may be of several kinds, pydantic names the kind that it tried: that is no part of a setting.
         keys = [str(key) for key in each["loc"] if not str(key).startswith("function-") and key not in HEADS]
-        name = ".".join([place, *keys])
+        name = ".".join([section, *keys])
         if each["type"] in {"unexpected_keyword_argument", "extra_forbidden"}:
-            own = f" {place} has {', '.join(known)}." if known and len(keys) == 1 else ""
+            own = f" {section} has {', '.join(known)}." if known and len(keys) == 1 else ""
             lines.append(f"{name}: there is no such setting.{own}")
         else:
             lines.append(f"{name}: {each['msg']}, got {each['input']!r}.")

@@ -1,6 +1,8 @@
 """The commands on a problem of seconds."""
 
+import inspect
 import json
+from typing import get_args
 
 import pytest
 import yaml
@@ -196,3 +198,10 @@ def test_pictures_that_moved_have_stored_maps_of_their_own(tiny, tmp_path):
     engine.Model.create(tiny, engine.open_problem(tiny.data).vocabulary).save(tmp_path / "m")
     model, _ = scoring.load(tmp_path / "m", "cpu", "elsewhere")
     assert model.recipe.data.root == "elsewhere"
+
+
+def test_every_table_can_be_asked_for():
+    from joem import studies
+
+    offered = inspect.signature(cli.COMMANDS["compare"]).parameters["table"].annotation
+    assert get_args(offered) == (*studies.TABLES, "generators")

@@ -1,19 +1,18 @@
 """Commands that set results beside published ones: compare, reproduce."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from joem.cli import checks
 from joem.cli.output import Incomplete
 from joem.cli.parser import Changes, CommandLine, Names, Told
-from joem.errors import choose
 
 
 def compare(
     *,
     recipe: str = "scenes",
     methods: Names | None = None,
-    table: str = "methods",
+    table: Literal["methods", "ablation", "embedding-space", "names", "generators"] = "methods",
     seeds: int = 3,
     folds: int = 1,
     out: Path = Path("compare"),
@@ -32,7 +31,7 @@ def compare(
         recipe: what all share, a YAML file or the name of one in the box: joem data --recipes lists them.
         methods: names separated by commas, of methods or of a table's rows, as their folders are called; all if not
             given.
-        table: methods, ablation, embedding-space, names, or generators, where --seeds and --folds do not count.
+        table: which rows; for generators, --seeds and --folds do not count.
         seeds: runs per row.
         folds: folds of held-out seen classes to choose the parameters of the rules on; 0 takes the recipe's own.
         out: folder of the runs and the tables.
@@ -44,7 +43,6 @@ def compare(
     from joem import recipe as recipes
 
     names = None if methods in (None, ["all"]) else methods
-    choose("table", table, (*studies.TABLES, "generators"))
     shared, own = recipes.load(recipe, changes), studies.load_own(recipe, changes)
     if table == "generators":
         qualities = studies.generators(shared, out, names, own=own)

@@ -30,7 +30,7 @@ def quickstart(*, out: Path = Path("quickstart"), recipe: str = "scenes", seed: 
     rows += [(f"{rule.upper()}, shuffled words", row) for rule, row in numbers["shuffled_control"].items()]
     yield from table("rule", ("miou_seen", "miou_unseen", "hiou"), rows)
     new = numbers["new_class"]
-    yield f"\nA word never heard in training, {new['name']!r}: IoU {new['iou']:.1f}, added without training."
+    yield f"\nA word that was not in training, {new['name']!r}: IoU {new['iou']:.1f}, added without training."
     yield f"Report: {out / 'report.html'}   model: {out / 'model'}   ({numbers['seconds']:.0f} s)"
     return numbers
 

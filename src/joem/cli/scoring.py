@@ -89,6 +89,7 @@ def sweep(
 
     parallel.join()
     loaded, problem = load(run, device, root)
+    _need_unseen(problem)
     curves = calibration.sweep(loaded, problem, swept, tried)
     folder = out or run / "sweep"
     sweep_files.save(curves, loaded.recipe.decision, folder)
@@ -131,10 +132,20 @@ def report(
     from joem.report import run_page
 
     loaded, problem = load(run, device, root)
+    _need_unseen(problem)
     file = out or run / "report.html"
     found = run_page.write(loaded, problem, run, file, (pair[0], pair[1]) if pair else None, figures)
     yield f"{found.own.scores}\nReport: {file}"
     return found.own.to_dict()
+
+
+def _need_unseen(problem: "Problem") -> None:
+    """Refuse, before the pass, a model for which every class was trained: there is no trade-off to show."""
+    if not problem.vocabulary.unseen:
+        raise BadUsage(
+            "This model has no unseen class, so there is no trade-off between seen and unseen ones to show: joem "
+            "evaluate scores it; to hold classes out, train with --data.unseen."
+        )
 
 
 def _parameter(rule: str) -> decision.Parameter:

@@ -108,13 +108,13 @@ class Work:
 
     def _block(self, sides: Sequence[Tensor]) -> Block:
         classes = sum(map(len, sides))
-        members = math.ceil(classes / _GROUPS) if classes > 2 * _GROUPS else 1
-        while members > 1 and sum(math.ceil(len(side) / members) for side in sides) > _GROUPS:
-            members += 1
-        groups = [max(1, math.ceil(len(side) / members)) for side in sides]
-        groups[0] = max(groups[0], groups[-1], _GROUPS - sum(groups[1:]) if members > 1 else 0)
+        per_group = math.ceil(classes / _GROUPS) if classes > 2 * _GROUPS else 1
+        while per_group > 1 and sum(math.ceil(len(side) / per_group) for side in sides) > _GROUPS:
+            per_group += 1
+        groups = [max(1, math.ceil(len(side) / per_group)) for side in sides]
+        groups[0] = max(groups[0], groups[-1], _GROUPS - sum(groups[1:]) if per_group > 1 else 0)
         filled = [
-            F.pad(side, (0, members * n - len(side)), value=-1).view(members, n)
+            F.pad(side, (0, per_group * n - len(side)), value=-1).view(per_group, n)
             for side, n in zip(sides, groups, strict=True)
         ]
         labels = torch.cat(filled, 1).flatten().to(self.prototypes.device)

@@ -124,7 +124,7 @@ class Model:
         require(tensors, (VECTORS,), folder / WEIGHTS)
         vectors = tensors.pop(VECTORS).float()  # half-precision files are computed with in float32
         bare = replace(recipe.model, weights="none")  # the weights are in the folder
-        # Of classes that were added by their words alone, the networks never heard.
+        # The networks were built without the classes that were added by their words alone.
         trained = len(vocabulary) - described.get("added", 0)
         method = methods.get(recipe.method.name)(bare, recipe.method, vocabulary.first(trained), vectors[:trained])
         load_weights(method, tensors, folder)

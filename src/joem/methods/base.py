@@ -104,7 +104,7 @@ class Method(nn.Module, ABC):
 
     @classmethod
     def for_fold(cls, settings: MethodSettings, hidden: Sequence[str]) -> MethodSettings:
-        """The settings for a fold of a cross-validation in which these classes must stay unheard of."""
+        """The settings for a fold of a cross-validation in which these classes must teach nothing."""
         return settings
 
     def begin(self, stage: str) -> None:

@@ -9,7 +9,7 @@ from joem.methods.joem import JoEm
 
 
 class TwoStage(JoEm):
-    """JoEm's parts and losses, but the visual encoder never hears of the words.
+    """JoEm's parts and losses, but the visual encoder is trained without the words.
 
     L_bar + lambda * L_sc as the settings say; r = 1 and sc_weight = 0 give the variant with L_center.
     """

@@ -97,7 +97,7 @@ def run(recipe: Recipe, out: Path, folds: int | None = None, used_folds: int | N
 
 
 def _add_class(segmenter: Segmenter, recipe: Recipe) -> tuple[float, float]:
-    """IoU of a class whose name the model has never heard, in percent, and the seconds it takes to add it."""
+    """IoU of a class whose name was not in training, in percent, and the seconds it takes to add it."""
     names = (*segmenter.vocabulary.names, NEW_CLASS)
     started = time.monotonic()
     segmenter.model.prototypes(names)
@@ -122,7 +122,7 @@ def _write_page(outcome: Outcome, path: Path) -> None:
     rules = " and ".join(_shown(outcome.recipe.decision).values())
     page.picture(pictures(outcome), f"Picture, truth, then decided by {rules}.")
     _scores(page, outcome)
-    page.heading(f"A word the model has never heard: “{NEW_CLASS}”")
+    page.heading(f"A word that was not in training: “{NEW_CLASS}”")
     page.text(
         f"It is in no vocabulary of this run. Adding it took {1000 * outcome.new_class_seconds:.1f} ms and no "
         f"training; its IoU on {_DEMO_PICTURES} new pictures that show it is {outcome.new_class_iou:.1f}."
