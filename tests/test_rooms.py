@@ -23,7 +23,7 @@ ORDER = [
     *("io", "model_folder", "parallel", "progress", "jobs"),
     *("semantics", "data", "models", "losses", "decision", "scores"),
     *("methods", "recipe", "engine", "calibration"),
-    *("overlay", "result", "tiles", "asking", "segmenter", "onnx", "prediction"),
+    *("overlay", "exchange", "result", "tiles", "asking", "segmenter", "onnx", "prediction"),
     *("report", "studies", "web", "cli"),
 ]
 """From top to bottom: a room imports only from rooms before it."""

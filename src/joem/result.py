@@ -5,13 +5,15 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
 
+from joem.errors import choose
+from joem.exchange import coco
 from joem.io import write_json
 from joem.overlay import Colour, overlay
 from joem.vocabulary import colours
@@ -135,6 +137,22 @@ class Result:
         self.mask().save(folder / "mask.png")
         write_json(folder / "result.json", self.to_dict())
         return folder
+
+    def cut_out(self, name: str) -> Image.Image:
+        """The picture where it shows a name, transparent elsewhere."""
+        chosen = self.labels == self.names.index(choose("class", name, self.names))
+        alpha = (255 * chosen[None]).to(torch.uint8)
+        return Image.fromarray(torch.cat([self.pixels, alpha]).permute(1, 2, 0).contiguous().numpy(), mode="RGBA")
+
+    def to_coco(self, form: Literal["polygon", "rle"] = "polygon", file_name: str | None = None) -> dict[str, Any]:
+        """The result as a COCO data set, one annotation for every connected region; the background has none.
+
+        Args:
+            form: polygons, which leave holes out, or exact run lengths.
+            file_name: what to call the picture.
+        """
+        choose("form", form, ("polygon", "rle"))
+        return coco(self.labels.numpy(), self.names, self.background, form, file_name)
 
     def to_dict(self) -> dict[str, Any]:
         """A form that JSON can hold."""
