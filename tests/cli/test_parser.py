@@ -110,7 +110,7 @@ def test_help_teaches_with_texts_of_the_docstring(capsys):
     [
         ([], "required: WALLS, --out-file"),
         (["north", "--out-file", "x", "--coats", "many"], "--coats: invalid int value: 'many'"),
-        (["north", "--out-file", "x", "--colour", "pink"], "--colour: invalid choice: 'pink'"),
+        (["north", "--out-file", "x", "--colour", "pink"], "--colour: Unknown choice 'pink'"),
         (["north", "--out-file", "x", "--sizes", "a"], "--sizes takes numbers separated by commas, got 'a'"),
         (["north", "--out-file", "x", "--coat", "3"], "unrecognized arguments: --coat 3"),
     ],

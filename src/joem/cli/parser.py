@@ -11,12 +11,13 @@ import inspect
 import shlex
 import textwrap
 from collections.abc import Callable, Generator, Sequence
+from functools import partial
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Literal, NoReturn, get_args, get_origin
 
 from joem.cli import overrides
-from joem.errors import BadUsage
+from joem.errors import BadUsage, choose
 
 Told = Generator[str, None, Any]
 """What a command gives: lines for people as it goes, and at the end what `--json` prints."""
@@ -151,8 +152,15 @@ def _conversion(kind: Any) -> dict[str, Any]:
     if kind is bool:
         return {"action": "store_true"}
     if origin is Literal:
-        return {"choices": inner}
+        return {"type": partial(_one_of, inner), "metavar": "{" + ",".join(inner) + "}"}
     return {"type": kind, "metavar": {int: "INT", float: "NUMBER", Path: "PATH"}.get(kind, "TEXT")}
+
+
+def _one_of(options: Sequence[str], text: str) -> str:
+    try:
+        return choose("choice", text, options)
+    except BadUsage as error:
+        raise argparse.ArgumentTypeError(str(error).removesuffix(".")) from None
 
 
 def _escaped(text: str) -> str:
