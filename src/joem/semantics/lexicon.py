@@ -6,6 +6,8 @@ from difflib import get_close_matches
 from functools import cache
 from itertools import islice
 
+from joem.errors import JoemError
+
 # Names for one thing, the datasets' own names first. WordNet's lemmas (`_synsets`) add to them where a word has one
 # meaning only.
 _SAME = (
@@ -136,7 +138,7 @@ def _frequent_words() -> frozenset[str]:
         from joem.semantics.glove import Glove
 
         return frozenset(islice(Glove().words(), _FREQUENT))
-    except ImportError:
+    except (ImportError, JoemError):  # the package says how to install it where it is asked for by name
         return frozenset()
 
 
