@@ -95,3 +95,38 @@ def test_the_command_line_says_what_it_understood(tmp_path, capsys):
     assert cli.main(["predict", photo, "--classes", "cat, cupp", "--strict-words", "--out", str(tmp_path)]) == 2
     assert cli.main(["predict", photo, "--classes", "cat", "--no-background", "--out", str(tmp_path)]) == 0
     assert "cat 100%" in capsys.readouterr().out
+
+
+def test_what_is_excluded_goes_to_the_background_or_to_other():
+    question = understand("cow, not: reflection, not: Shadow|shade", VOC)
+    assert question.names == ("cow", "background")
+    assert question.words[1] == ("background", "reflection", "Shadow", "shade")
+    assert question.rest == "background"
+    question = understand("cow, not: reflection", VOC, background=False)
+    assert (question.names, question.words[1], question.rest) == (("cow", "other"), ("reflection",), "other")
+
+
+@pytest.mark.parametrize(
+    ("typed", "message"),
+    [("cow, not:", "followed by what"), ("not: sky", "Only exclusions"), ("cow, not: cows", "both asked for and")],
+)
+def test_exclusions_that_make_no_sense_are_told(typed, message):
+    with pytest.raises(BadUsage, match=message):
+        understand(typed, VOC)
+
+
+def test_a_description_belongs_to_its_name():
+    question = understand("okapi: a striped brown animal, Person: somebody", VOC)
+    assert question.names == ("okapi", "Person", "background")
+    assert question.words[:2] == (("okapi: a striped brown animal",), ("person",))
+    assert question.notes == ('"Person" is the trained class "person"; its description is not needed.',)
+
+
+def test_a_made_up_name_with_a_description_is_no_slip():
+    assert understand("zzqxw: a striped brown animal", VOC, strict_words=True).notes == ()
+
+
+def test_a_name_asked_for_bare_and_described_is_one_class():
+    question = understand("okapi, okapi: a striped animal", VOC)
+    assert question.names == ("okapi", "background")
+    assert question.words[0] == ("okapi", "okapi: a striped animal")

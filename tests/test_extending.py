@@ -154,7 +154,7 @@ def test_held_out_classes_choose_its_value(rule):
         decision={"rule": "excess"},
     )
     problem = engine.open_problem(small.data, needed=("train",))
-    choice = calibration.choose(small, problem, None, folds=2, used=1)
+    choice = calibration.Folds(small, problem, count=2, used=1).choose()
     assert choice.decision.values["kappa"] in KAPPA.grid(1.0)
     assert "excess" in choice.folds[0]["curves"]
     assert rule in calibration.candidates()

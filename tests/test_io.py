@@ -1,6 +1,8 @@
+import os
+
 import pytest
 
-from joem.io import atomic_file, atomic_folder
+from joem.io import atomic_file, atomic_folder, remove_drafts
 
 
 def test_a_file_that_was_not_finished_is_not_there(tmp_path):
@@ -41,3 +43,34 @@ def test_a_folder_appears_whole_or_not_at_all(tmp_path):
     write("fourth", fail=False)
     assert (target / "a").read_text() == "fourth"
     assert list(tmp_path.iterdir()) == [target]
+
+
+def test_what_killed_writers_left_goes_and_what_they_moved_away_comes_back(tmp_path):
+    file, folder, moved = tmp_path / "file", tmp_path / "folder", tmp_path / "moved"
+    file.write_text("whole")
+    for path in (folder, moved):
+        path.mkdir()
+        (path / "a").write_text("old")
+    pid = os.fork()
+    if pid == 0:  # killed while it writes all three
+        with atomic_file(file) as draft, atomic_folder(folder) as one, atomic_folder(moved) as other:
+            draft.write_text("half")
+            (one / "b").write_text("half")
+            (other / "b").write_text("new")
+            old = tmp_path / ".moved.old-1"
+            old.mkdir()
+            moved.replace(old / "moved")
+            os._exit(9)
+    os.waitpid(pid, 0)
+    (tmp_path / ".mine").write_text("stays")
+    assert len(list(tmp_path.iterdir())) == 7
+    remove_drafts(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {".mine", "file", "folder", "moved"}
+    assert [(path / "a").read_text() for path in (folder, moved)] == ["old", "old"]
+
+
+def test_a_folder_within_a_folder_is_written_too(tmp_path):
+    with atomic_folder(tmp_path / "thing") as draft:
+        (draft / "in").mkdir()
+        (draft / "in" / "a").write_text("text")
+    assert (tmp_path / "thing" / "in" / "a").read_text() == "text"

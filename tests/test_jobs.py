@@ -19,24 +19,28 @@ def job(folder, name, work=None, identity=None, **options):
     return Job(folder / name / "result.json", identity or {"name": name}, work or (lambda: {"name": name}), **options)
 
 
+def done(file, identity, work):
+    return jobs.run_all({0: Job(file, identity, work)})[0]
+
+
 def refuse():
     raise AssertionError("this was done already")
 
 
 def test_what_is_done_is_kept(tmp_path):
-    first = jobs.done(tmp_path / "a.json", {"seed": 0}, lambda: {"values": (1, 2.5)})
-    again = jobs.done(tmp_path / "a.json", {"seed": 0}, refuse)
+    first = done(tmp_path / "a.json", {"seed": 0}, lambda: {"values": (1, 2.5)})
+    again = done(tmp_path / "a.json", {"seed": 0}, refuse)
     assert first == again == {"values": [1, 2.5]}
     assert json.loads((tmp_path / "a.json").read_text()) == {"identity": {"seed": 0}, "result": again}
     assert [path.name for path in tmp_path.iterdir()] == ["a.json"]  # no lock is left
 
 
 def test_nothing_is_kept_without_a_file():
-    assert jobs.done(None, {}, lambda: {"found": 1}) == {"found": 1}
+    assert done(None, {}, lambda: {"found": 1}) == {"found": 1}
 
 
 def test_a_result_of_something_else_is_refused_before_any_work(tmp_path):
-    jobs.done(tmp_path / "b/result.json", {"train": {"seed": 0, "epochs": 2}}, lambda: {})
+    done(tmp_path / "b/result.json", {"train": {"seed": 0, "epochs": 2}}, lambda: {})
     wanted = {"a": job(tmp_path, "a", refuse), "b": job(tmp_path, "b", refuse, {"train": {"seed": 1, "epochs": 2}})}
     with pytest.raises(
         BadUsage, match=r"b/result.json holds .* \(train.seed was 0, now 1\): give another --out"
@@ -47,7 +51,7 @@ def test_a_result_of_something_else_is_refused_before_any_work(tmp_path):
     with pytest.raises(BadUsage, match="identity was None"):
         jobs.run_all(wanted)
     (tmp_path / "b/result.json").write_text("{")
-    with pytest.raises(JoemError, match=r"b/result.json cannot be read"):
+    with pytest.raises(JoemError, match=r"b/result.json is damaged"):
         jobs.run_all(wanted)
 
 
@@ -93,7 +97,7 @@ def test_leftovers_go_when_the_result_is_there_and_not_before(tmp_path):
 def test_a_folder_that_cannot_be_written_to_is_told(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(JoemError, match=r"cannot be written to .* choose another --out"):
-        jobs.done(tmp_path / "file" / "a.json", {}, refuse)
+        done(tmp_path / "file" / "a.json", {}, refuse)
 
 
 WORKER = """

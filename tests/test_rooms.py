@@ -20,10 +20,10 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 
 ORDER = [
     *("errors", "vocabulary", "protocols", "settings"),
-    *("io", "model_folder", "parallel", "progress", "jobs"),
-    *("semantics", "data", "models", "losses", "decision", "scores"),
+    *("io", "locking", "picture_files", "model_folder", "model_description", "parallel", "progress", "jobs", "examples"),
+    *("semantics", "data", "pictures", "models", "losses", "decision", "scores"),
     *("methods", "recipe", "engine", "calibration"),
-    *("overlay", "exchange", "result", "tiles", "asking", "segmenter", "onnx", "prediction"),
+    *("overlay", "exchange", "result", "tiles", "asking", "classes", "segmenter", "onnx", "prediction"),
     *("report", "studies", "web", "cli"),
 ]
 """From top to bottom: a room imports only from rooms before it."""

@@ -345,7 +345,7 @@ def test_pushing_to_the_hub_uploads_what_save_writes(segmenter, monkeypatch):
     assert sent.keys() >= {"model.json", "weights.safetensors", "README.md"}
 
 
-def test_a_model_from_the_hub_downloads_the_two_files_it_needs(segmenter, tmp_path, monkeypatch):
+def test_a_model_from_the_hub_downloads_the_files_it_needs(segmenter, tmp_path, monkeypatch):
     folder = segmenter.save(tmp_path / "m")
     asked = {}
 
@@ -358,7 +358,7 @@ def test_a_model_from_the_hub_downloads_the_two_files_it_needs(segmenter, tmp_pa
     loaded = Segmenter.from_pretrained("me/it", revision="v1")
     assert loaded.vocabulary == segmenter.vocabulary
     assert (asked["name"], asked["revision"]) == ("me/it", "v1")
-    assert asked["allow_patterns"] == ["model.json", "weights.safetensors"]
+    assert asked["allow_patterns"] == ["model.json", "weights.safetensors", "examples.safetensors"]
 
 
 def test_a_device_that_is_not_there_is_bad_usage(segmenter):

@@ -33,6 +33,10 @@ class Interrupted(JoemError):
     """The user stopped a run, which wrote a checkpoint to go on from."""
 
 
+class ProcessLost(JoemError):
+    """One of the processes that train together is gone; each of the others tells it."""
+
+
 class LeakageError(JoemError):
     """An unseen class was about to reach a loss: the run would not be zero-shot any more."""
 

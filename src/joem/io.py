@@ -1,28 +1,43 @@
 """Files and folders that are either whole or not there, so that whatever was interrupted can simply be run again."""
 
+import csv
+import io
 import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+import threading
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from joem.errors import JoemError
+from joem.errors import BadUsage, JoemError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
+_DRAFT, _OLD = ".draft-", ".old-"  # what stands between a name and what makes it unique
+
+
 @contextmanager
-def atomic_file(path: Path) -> Iterator[Path]:
-    """A draft to write to, which takes the place of `path` only when it has been written without an error."""
+def atomic_file(path: Path, lasting: bool = True) -> Iterator[Path]:
+    """A draft to write to, which takes the place of `path` only when it has been written without an error.
+
+    Args:
+        path: the file to write.
+        lasting: wait until it is on the disk, where it outlives a power cut; for what is quickly made again, False.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}-{os.getpid()}")
+    draft = path.with_name(f".{path.name}{_DRAFT}{os.getpid()}-{threading.get_ident()}")
     try:
         yield draft
+        if lasting:
+            _flush(draft)
         draft.replace(path)
+        if lasting:
+            _flush(path.parent)
     finally:
         draft.unlink(missing_ok=True)
 
@@ -31,28 +46,74 @@ def atomic_file(path: Path) -> Iterator[Path]:
 def atomic_folder(path: Path) -> Iterator[Path]:
     """A folder that appears under its name only when everything in it has been written."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
+    draft = Path(tempfile.mkdtemp(prefix=f".{path.name}{_DRAFT}", dir=path.parent))
     try:
         yield draft
-        for file in draft.iterdir():
-            with file.open("rb") as handle:
-                os.fsync(handle.fileno())
+        for each in (*draft.rglob("*"), draft):
+            _flush(each)
         draft.chmod(0o755)  # mkdtemp makes it private
         if path.exists():
-            old = Path(tempfile.mkdtemp(prefix=f".{path.name}-old-", dir=path.parent))
+            old = Path(tempfile.mkdtemp(prefix=f".{path.name}{_OLD}", dir=path.parent))
             path.replace(old / path.name)
             draft.replace(path)
             shutil.rmtree(old)
         else:
             draft.replace(path)
+        _flush(path.parent)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
+
+
+def remove_drafts(folder: Path) -> None:
+    """Remove what writers that were killed left in a folder, where no other process writes now."""
+    for draft in folder.glob(f".*{_DRAFT}*"):
+        if draft.is_dir():
+            shutil.rmtree(draft, ignore_errors=True)
+        else:
+            draft.unlink(missing_ok=True)
+    for old in folder.glob(f".*{_OLD}*"):
+        for kept in old.iterdir():
+            if not (folder / kept.name).exists():  # killed after the old one was moved, before the new one was
+                kept.replace(folder / kept.name)
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _flush(path: Path) -> None:
+    """Wait until a file, or the list of what is in a folder, is on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def writing(path: Path | None) -> Iterator[None]:
+    """What the disk refuses, as an error that processes can tell each other."""
+    try:
+        yield
+    except OSError as error:
+        raise JoemError(
+            f"{path} cannot be written to ({error}): make room there, or choose another --out. The same command goes "
+            "on where it stopped; joem train needs --resume for that."
+        ) from error
 
 
 def write_text(path: Path, text: str) -> None:
     """Write a small file in one go."""
     with atomic_file(path) as draft:
-        draft.write_text(text)
+        draft.write_text(text, encoding="utf-8")
+
+
+def csv_text(rows: Iterable[Sequence[Any]]) -> str:
+    r"""Rows as the text of a CSV file.
+
+    >>> csv_text([["name", "value"], ["a, b", None]])
+    'name,value\r\n"a, b",\r\n'
+    """
+    text = io.StringIO()
+    csv.writer(text).writerows(rows)
+    return text.getvalue()
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -62,10 +123,31 @@ def write_json(path: Path, value: Any) -> None:
 
 def read_json(path: Path) -> Any:
     """Read JSON; a damaged file is an error that names it."""
+    with damage_told(path):
+        return json.loads(path.read_bytes())  # any of the encodings that JSON has, with or without a byte order mark
+
+
+@contextmanager
+def damage_told(name: Path | str, advice: str = "") -> Iterator[None]:
+    """Whatever reading a file raises, as an error that names it; errors that say what to do already pass.
+
+    Args:
+        name: what to call the file.
+        advice: what to do about it, a sentence.
+    """
     try:
-        return json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise JoemError(f"{path} cannot be read ({error}).") from error
+        yield
+    except Exception as error:  # decoders raise whatever a damaged file leads them to
+        if isinstance(error, JoemError) and not isinstance(error, BadUsage):
+            raise
+        reason = str(error).rstrip(".") or type(error).__name__
+        if isinstance(error, MemoryError) or "can't allocate memory" in reason:
+            told = f"There is not enough memory for {name}"
+        elif isinstance(error, OSError) and error.errno is not None:
+            told = f"{name} cannot be read"
+        else:
+            told = f"{name} is damaged"
+        raise JoemError(f"{told}: {reason}. {advice}".rstrip()) from None
 
 
 def require(found: Any, names: Iterable[str], path: Path) -> None:
@@ -81,13 +163,10 @@ def require(found: Any, names: Iterable[str], path: Path) -> None:
 
 def read_tensors(path: Path) -> "dict[str, Tensor]":
     """Read a safetensors file; a damaged file is an error that names it."""
-    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    try:
+    with damage_told(path):
         return load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise JoemError(f"{path} cannot be read ({error}).") from error
 
 
 def read_notes(path: Path) -> dict[str, str] | None:

@@ -14,11 +14,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import Any, TypeVar
 
 from joem import parallel, progress
 from joem.errors import BadUsage, Interrupted, JoemError
-from joem.io import read_json, write_json
+from joem.io import read_json, write_json, writing
+from joem.locking import FileLock
 
 Key = TypeVar("Key")
 Result = dict[str, Any]
@@ -42,11 +43,6 @@ class Job:
     identity: Mapping[str, Any]
     work: Callable[[], Result]
     leftovers: tuple[Path, ...] = ()
-
-
-def done(file: Path | None, identity: Mapping[str, Any], work: Callable[[], Result], *leftovers: Path) -> Result:
-    """The result of one job, from its file or, if it is not there, from its work."""
-    return run_all({0: Job(file, identity, work, leftovers)})[0]
 
 
 def run_all(
@@ -125,7 +121,7 @@ def _write(job: Job, found: Result) -> Result:
     def write() -> Result:
         kept = {"identity": job.identity, "result": found}
         if job.file is not None:
-            with _told(job.file):
+            with writing(job.file):
                 write_json(job.file, kept)
             _tidy(job.file, job.leftovers)
         result: Result = json.loads(json.dumps(found))
@@ -144,47 +140,23 @@ def _tidy(file: Path, leftovers: tuple[Path, ...]) -> None:
 @contextmanager
 def _claimed(file: Path | None) -> Iterator[bool]:
     """Whether the job of a file is ours, and nobody else's until the end of the block."""
-    handle: IO[str] | None = None
+    if file is None:
+        yield True
+        return
+    lock = FileLock(_lock_file(file))
 
     def take() -> bool:
-        nonlocal handle
-        if file is not None:
-            handle = _lock(_lock_file(file))
-        return file is None or handle is not None
+        with writing(lock.path):
+            return lock.take()
 
     try:
         yield parallel.from_first(take)
     finally:
-        if handle is not None:
-            handle.close()
+        lock.release()
 
 
 def _lock_file(file: Path) -> Path:
     return file.with_name(f".{file.name}.lock")
-
-
-def _lock(path: Path) -> IO[str] | None:
-    """An open file that holds the lock, or None where another process has it."""
-    import fcntl
-
-    with _told(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle = path.open("w")
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            handle.close()
-            return None
-        return handle
-
-
-@contextmanager
-def _told(path: Path) -> Iterator[None]:
-    """What the disk refuses, as an error that processes can tell each other."""
-    try:
-        yield
-    except OSError as error:
-        raise JoemError(f"{path} cannot be written to ({error}): make room there, or choose another --out.") from error
 
 
 def _differences(old: Any, new: Any, name: str = "") -> Iterator[str]:

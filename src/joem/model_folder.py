@@ -7,7 +7,7 @@ from pathlib import Path
 
 from joem.errors import BadUsage, JoemError
 
-WEIGHTS, DESCRIPTION = "weights.safetensors", "model.json"
+WEIGHTS, DESCRIPTION, EXAMPLES = "weights.safetensors", "model.json", "examples.safetensors"
 """The two files of a model's folder."""
 
 DEFAULT_MODEL = "voc-names"
@@ -41,7 +41,7 @@ def check_folder(path: str | Path) -> None:
     folder = Path(path)
     if folder.exists() and not folder.is_dir():
         raise BadUsage(f"{folder} is a file, and a model is a folder: choose another place for it.")
-    others = sorted({file.name for file in folder.iterdir()} - {WEIGHTS, DESCRIPTION}) if folder.exists() else []
+    others = sorted({file.name for file in folder.iterdir()} - {WEIGHTS, DESCRIPTION, EXAMPLES}) if folder.exists() else []
     if others:
         raise BadUsage(
             f"{folder} holds {', '.join(others[:3])}{' and more' if len(others) > 3 else ''}, which is no part of a "

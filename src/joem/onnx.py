@@ -15,17 +15,22 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import numpy as np
+import safetensors.torch
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 from timm.layers.conv2d_same import Conv2dSame, conv2d_same
 from torch import Tensor, nn
 
+from joem import examples
 from joem.decision import RULES, Ranking, Rule, rank
-from joem.engine.model import Model, check_format, find_semantics, word_vectors
+from joem.engine.model import Model, checked_vectors, find_semantics, word_vectors
 from joem.errors import BadUsage, JoemError, choose
-from joem.io import atomic_file
+from joem.examples import Examples
+from joem.io import atomic_file, damage_told
 from joem.methods import Method
+from joem.model_description import ADVICE, check_description
+from joem.model_folder import EXAMPLES
 from joem.recipe import Recipe
 from joem.semantics import Semantics
 from joem.vocabulary import Vocabulary
@@ -37,7 +42,7 @@ parameter (float32; 0 for a rule without one)."""
 OUTPUTS = ("labels", "features")
 """(H,W) int64 indices of prototypes, and the visual features (1,C,h,w) they were taken from."""
 
-_DESCRIBED, _ENCODER = "joem", "joem.semantic_encoder"  # keys of the metadata
+_DESCRIBED, _ENCODER, _CENTRES = "joem", "joem.semantic_encoder", "joem.visual_centres"  # keys of the metadata
 _LARGEST_DIFFERENCE = 1e-3  # share of labels; float32 sums in another order decide near-ties differently
 
 
@@ -63,12 +68,27 @@ def to_onnx(model: Model, path: str | Path) -> float:
     }
     program.model.metadata_props[_DESCRIBED] = json.dumps(described)
     program.model.metadata_props[_ENCODER] = base64.b64encode(encoder).decode()
+    if model.centres is not None:
+        program.model.metadata_props[_CENTRES] = base64.b64encode(
+            safetensors.torch.save({_CENTRES: model.centres})
+        ).decode()
     with atomic_file(Path(path)) as draft:
         program.save(draft)
         different = _difference(model, OnnxModel.load(draft))
         if different > _LARGEST_DIFFERENCE:
             raise JoemError(f"{different:.2%} of the exported model's labels differ from torch's: it was not written.")
+    if model.examples:
+        examples.write(examples_file(path), model.examples)
     return different
+
+
+def examples_file(path: str | Path) -> Path:
+    """Where the prototypes of examples are, beside the file of an exported model.
+
+    >>> examples_file("box.onnx").name
+    'box.examples.safetensors'
+    """
+    return Path(path).with_suffix(f".{EXAMPLES}")
 
 
 class ExportedRule(NamedTuple):
@@ -89,7 +109,7 @@ class ExportedRule(NamedTuple):
 class OnnxModel:
     """A model that `to_onnx` wrote, run by onnxruntime; a `Segmenter` takes it like a `Model`.
 
-    Attributes: see `Model`, and
+    Attributes: see `Model`; the prototypes of examples are in a file beside it (`examples_file`). And
         stride: of the features.
         rules: what the graph can decide by, by name, in the order of its input `rule`.
     """
@@ -103,6 +123,8 @@ class OnnxModel:
     rules: dict[str, ExportedRule]
     _network: Any = field(repr=False)
     _encoder: Any = field(repr=False)
+    examples: Examples = field(default_factory=dict)
+    centres: Tensor | None = None
 
     @classmethod
     def load(cls, path: str | Path, search: Iterable[str | Path] = ()) -> "OnnxModel":
@@ -114,26 +136,24 @@ class OnnxModel:
         notes = network.get_modelmeta().custom_metadata_map
         if _DESCRIBED not in notes:
             raise JoemError(f"{path} was not written by joem export: it does not say which classes it knows.")
-        described = json.loads(notes[_DESCRIBED])
-        check_format(described, Path(path))
-        vocabulary, vectors = Vocabulary.from_dict(described["vocabulary"]), torch.tensor(described["vectors"])
-        source, missing = find_semantics(described["semantics"], search, vocabulary, vectors)
-        return cls(
-            Recipe.from_dict(described["recipe"]),
-            vocabulary,
-            source,
-            vectors,
-            missing,
-            described["stride"],
-            {rule["name"]: ExportedRule(**rule) for rule in described["rules"]},
-            network,
-            _session(base64.b64decode(notes[_ENCODER])),
-        )
+        with damage_told(path, ADVICE):
+            described = check_description(json.loads(notes[_DESCRIBED]), Path(path), exported=True)
+            recipe, vocabulary = Recipe.from_dict(described["recipe"]), Vocabulary.from_dict(described["vocabulary"])
+            vectors = checked_vectors(torch.tensor(described["vectors"]), described, Path(path))
+            encoder = _session(base64.b64decode(notes[_ENCODER], validate=True))
+            channels = _checked_channels(network, encoder, vectors)
+            centres = _read_centres(notes, channels, Path(path))
+            source, missing = find_semantics(described["semantics"], search, vocabulary, vectors)
+        rules = {rule["name"]: ExportedRule(**rule) for rule in described["rules"]}
+        shown = examples_file(path)
+        kept = examples.read(shown, channels) if shown.is_file() else {}
+        stride = described["stride"]
+        return cls(recipe, vocabulary, source, vectors, missing, stride, rules, network, encoder, kept, centres)
 
     def prototypes(self, names: tuple[str, ...] | None = None) -> Tensor:
         """Prototypes (K,C) of names, of the vocabulary if None."""
         vectors = word_vectors(self, names or self.vocabulary.names)
-        return torch.from_numpy(self._encoder.run(None, {"vectors": vectors.numpy()})[0])
+        return _run(self._encoder, "prototypes", {"vectors": vectors.numpy()})
 
     def features(self, pixels: Tensor) -> Tensor:
         """Visual features (1,C,h,w) of a picture (3,H,W) uint8."""
@@ -143,7 +163,7 @@ class OnnxModel:
         options = onnxruntime.RunOptions()
         options.only_execute_path_to_fetches = True  # the inputs of the decision are needed, but not read
         feed = _feed(pixels, torch.zeros(1, channels), torch.tensor([False]), rule=0, value=0.0)
-        return torch.from_numpy(self._network.run(["features"], feed, options)[0])
+        return _run(self._network, "features", feed, options)
 
     def labels(
         self, pixels: Tensor, prototypes: Tensor, unseen: Tensor, rule: str = "nn", value: float | None = None
@@ -162,7 +182,7 @@ class OnnxModel:
             raise BadUsage(f"The rule {rule} has no parameter, got the value {value}: leave it out.")
         index = list(self.rules).index(rule)
         feed = _feed(pixels, prototypes, unseen, index, chosen.neutral if value is None else value)
-        return torch.from_numpy(self._network.run(["labels"], feed)[0])
+        return _run(self._network, "labels", feed)
 
 
 class _Whole(nn.Module):
@@ -331,6 +351,33 @@ def _session(model: str | Path | bytes) -> Any:
         raise JoemError(
             f"onnxruntime cannot load {model if isinstance(model, str | Path) else 'it'}: {error}"
         ) from error
+
+
+def _run(session: Any, output: str, feed: dict[str, NDArray[Any]], options: Any = None) -> Tensor:
+    try:
+        return torch.from_numpy(session.run([output], feed, options)[0])
+    except Exception as error:  # onnxruntime has many kinds
+        raise JoemError(f"onnxruntime cannot run the exported model, which may be damaged: {error}") from None
+
+
+def _checked_channels(network: Any, encoder: Any, vectors: Tensor) -> int:
+    """C, if the two graphs of a file have the inputs and outputs that this module writes."""
+    ends = [tuple(each.name for each in part) for part in (network.get_inputs(), network.get_outputs())]
+    if ends != [INPUTS, OUTPUTS] or [each.name for each in encoder.get_inputs()] != ["vectors"]:
+        raise BadUsage(f"its graph goes from {', '.join(ends[0])} to {', '.join(ends[1])}")
+    channels = network.get_inputs()[1].shape[1]
+    prototypes = _run(encoder, "prototypes", {"vectors": vectors.numpy()})
+    if prototypes.shape != (len(vectors), channels) or not prototypes.isfinite().all():
+        raise BadUsage(f"its prototypes have the shape {tuple(prototypes.shape)}, its features {channels} channels")
+    return int(channels)
+
+
+def _read_centres(notes: dict[str, str], channels: int, path: Path) -> Tensor | None:
+    """The visual centres that a file holds, if it does."""
+    if _CENTRES not in notes:
+        return None
+    stored = safetensors.torch.load(base64.b64decode(notes[_CENTRES], validate=True))
+    return examples.checked(stored[_CENTRES], _CENTRES, channels, path)
 
 
 def _require_packages() -> None:

@@ -7,7 +7,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
-Colour = tuple[int, int, int]
+from joem.vocabulary import Colour, starred
 
 
 def overlay(
@@ -32,11 +32,11 @@ def overlay(
     if not legend:
         return image
     present = [label for label in np.unique(classes).tolist() if label < len(names)]
-    starred = [names[label] in unseen for label in present]
+    is_unseen = [names[label] in unseen for label in present]
     entries = [
-        (names[label] + (" *" if star else ""), colours[label]) for label, star in zip(present, starred, strict=True)
+        (starred(names[label], star), colours[label]) for label, star in zip(present, is_unseen, strict=True)
     ]
-    return _with_legend(image, entries, starred=any(starred))
+    return _with_legend(image, entries, star=any(is_unseen))
 
 
 def _outlines(labels: np.ndarray[Any, np.dtype[np.int64]]) -> np.ndarray[Any, np.dtype[np.bool_]]:
@@ -46,11 +46,11 @@ def _outlines(labels: np.ndarray[Any, np.dtype[np.int64]]) -> np.ndarray[Any, np
     return edge
 
 
-def _with_legend(image: Image.Image, entries: Sequence[tuple[str, Colour]], starred: bool) -> Image.Image:
+def _with_legend(image: Image.Image, entries: Sequence[tuple[str, Colour]], star: bool) -> Image.Image:
     """The picture with a strip below that says what the colours mean."""
     size = max(12, min(28, image.width // 28))
     font, pad = ImageFont.load_default(size), size // 2
-    note = [("* never labelled in training", None)] if starred else []
+    note = [("* never labelled in training", None)] if star else []
     positions: list[tuple[int, int, str, Colour | None]] = []
     x, y = pad, image.height + pad
     widths = [round(font.getlength(name)) + 3 * size for name, _ in [*entries, *note]]

@@ -20,22 +20,22 @@ def join() -> None:
             torch.distributed.init_process_group("gloo")
 
 
+def _group() -> Any:
+    """torch.distributed where processes work together, which they cannot before torch is imported; None elsewhere."""
+    distributed = sys.modules.get("torch.distributed")
+    return distributed if distributed and distributed.is_available() and distributed.is_initialized() else None
+
+
 def leave() -> None:
     """Let go of the other processes at the end; a process that does not may be aborted while it exits."""
-    if "torch" in sys.modules:
-        import torch.distributed
-
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
-            torch.distributed.destroy_process_group()
+    if group := _group():
+        group.destroy_process_group()
 
 
 def rank_and_world() -> tuple[int, int]:
     """The rank of this process among those that work together, and how many they are."""
-    import torch.distributed
-
-    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
-        return 0, 1
-    return torch.distributed.get_rank(), torch.distributed.get_world_size()
+    group = _group()
+    return (group.get_rank(), group.get_world_size()) if group else (0, 1)
 
 
 def is_first() -> bool:
@@ -45,12 +45,9 @@ def is_first() -> bool:
 
 def gathered(value: T) -> list[T]:
     """The values of all processes, on each of them."""
-    _, world = rank_and_world()
-    values: list[Any] = [value] * world
-    if world > 1:
-        import torch.distributed
-
-        torch.distributed.all_gather_object(values, value)
+    values = [value] * rank_and_world()[1]
+    if len(values) > 1:
+        _group().all_gather_object(values, value)
     return values
 
 

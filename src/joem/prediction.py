@@ -8,17 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from joem.errors import BadUsage, JoemError
+from joem.picture_files import SUFFIXES
 
 if TYPE_CHECKING:  # torch is not needed to find pictures
     from joem.asking import Asked
     from joem.result import Result
     from joem.segmenter import Segmenter
-
-SUFFIXES = frozenset(
-    (".jpg", ".jpeg", ".png", ".webp", ".avif", ".bmp", ".gif", ".tif", ".tiff", ".jp2", ".ppm", ".pgm")
-)
-"""Files in a folder that count as pictures; a file that is named itself may have any."""
-
 
 @dataclass(frozen=True)
 class Request:
@@ -31,6 +26,8 @@ class Request:
         longest: encode a copy whose longer side has this many pixels.
         background: add the model's background class where the names have none.
         strict_words: refuse words that are in no dictionary at hand, instead of noting them.
+        min_score: pixels whose score is below it become "other".
+        save: what to write beside the three files of every result, see `exchange.WRITERS`.
     """
 
     names: "Asked" = None
@@ -39,20 +36,23 @@ class Request:
     longest: int | None = None
     background: bool = True
     strict_words: bool = False
+    min_score: float | None = None
+    save: Sequence[str] = ()
 
     def check(self, segmenter: "Segmenter") -> None:
         """Refuse what cannot be done with any picture, without the visual encoder."""
-        from joem.segmenter import check_longest
+        from joem.pictures import check_longest
+        from joem.segmenter import check_min_score
 
         segmenter.classes(self.names, self.background, self.strict_words)
-        segmenter.model.recipe.decision.replace(self.rule, **self.values)
+        check_min_score(self.min_score, segmenter.model.recipe.decision.replace(self.rule, **self.values))
         check_longest(self.longest)
 
     def run(self, segmenter: "Segmenter", picture: Path) -> "Result":
         """Segment one picture."""
         scene = segmenter.encode(picture, self.longest)
         options: dict[str, Any] = {"background": self.background, "strict_words": self.strict_words, **self.values}
-        return scene.segment(self.names, self.rule, **options)
+        return scene.segment(self.names, self.rule, min_score=self.min_score, **options)
 
 
 @dataclass(frozen=True)
@@ -113,12 +113,16 @@ def predict(
     """
     if jobs < 1:
         raise BadUsage(f"--jobs must be at least 1, got {jobs}.")
+    from joem.exchange import WRITERS
+
     request.check(segmenter)  # one that cannot be met fails here, at once
 
     def work(picture: Path, folder: Path) -> Done:
         try:
             result = request.run(segmenter, picture)
             result.save(folder)
+            for kind in request.save:
+                WRITERS[kind](result, folder, picture.name)
         except JoemError as error:
             return Done(picture, folder, error=str(error))
         except (OSError, MemoryError, RuntimeError) as error:  # torch's lack of memory is a RuntimeError

@@ -7,11 +7,13 @@ of work adds a bar below; of several processes only the first shows anything.
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 _SECONDS = 10.0  # between two lines where there is no terminal
 _hidden = False
@@ -64,6 +66,17 @@ def track(items: Iterable[T], title: str, total: int | None = None) -> Iterator[
         for item in known:
             yield item
             advance()
+
+
+def in_threads(call: Callable[[T], U], items: Sequence[T], title: str) -> Iterator[U]:
+    """What a call gives for every item, in order, worked out in threads, with a bar.
+
+    >>> with hidden():
+    ...     list(in_threads(len, ["a", "bc"], "counting"))
+    [1, 2]
+    """
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+        yield from track(pool.map(call, items), title, len(items))
 
 
 @contextmanager

@@ -30,6 +30,11 @@ class PublishedScores:
     hiou: float
     deviation: tuple[float, float, float] | None = None
 
+    @property
+    def three(self) -> tuple[float, float, float]:
+        """Seen, unseen and hIoU."""
+        return self.seen, self.unseen, self.hiou
+
 
 @dataclass(frozen=True)
 class Protocol:

@@ -114,7 +114,7 @@ class Recipe:
         every = (*SECTIONS, "method", "decision")
         unknown = [name for name in values if name not in every]
         wrong = [f"{name}: there is no such section. A recipe has {', '.join(every)}." for name in unknown]
-        made = {name: _section(name, section, values.get(name), wrong) for name, section in SECTIONS.items()}
+        made = general_sections(values, wrong)
         given = values.get("method") or {}
         try:
             method = str(given.get("name", DEFAULT_METHOD)) if isinstance(given, Mapping) else DEFAULT_METHOD
@@ -126,6 +126,11 @@ class Recipe:
         if wrong:
             raise BadUsage("The recipe does not fit:\n  " + "\n  ".join(wrong))
         return cls(**made)
+
+
+def general_sections(values: Mapping[str, Any], wrong: list[str]) -> dict[str, Any]:
+    """The sections that every method has, None where something is wrong with one, which is noted; needs no torch."""
+    return {name: _section(name, kind, values.get(name), wrong) for name, kind in SECTIONS.items()}
 
 
 def _section(name: str, kind: type, values: Any, wrong: list[str]) -> Any:

@@ -2,7 +2,7 @@
 
 import io
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -12,11 +12,11 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from joem.errors import choose
-from joem.exchange import coco
+from joem import exchange
+from joem.errors import BadUsage, choose
 from joem.io import write_json
-from joem.overlay import Colour, overlay
-from joem.vocabulary import colours
+from joem.overlay import overlay
+from joem.vocabulary import OTHER, Colour, colours
 
 
 class Neighbour(NamedTuple):
@@ -69,9 +69,10 @@ class Result:
         names: the names that were asked for.
         unseen: those among them that have no training masks.
         pixels: the picture, (3,Ho,Wo) uint8.
-        background: the name of the background class, if it was asked for.
+        background: the name of what was not asked for: the background class, or "other"; None if there is neither.
         notes: what was understood otherwise than it was written, one sentence each.
         certainty: gives the confidence (Ho,Wo) of every pixel; it is only computed when asked for.
+        score: gives how often such a pixel is right, (Ho,Wo); None where the model was never calibrated for it.
     """
 
     labels: Tensor
@@ -81,6 +82,7 @@ class Result:
     background: str | None = None
     certainty: Callable[[], Tensor] | None = field(default=None, repr=False)
     notes: tuple[str, ...] = ()
+    score: Callable[[], Tensor] | None = field(default=None, repr=False)
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{name} {share:.0%}" for name, share in self.areas().items() if share >= 0.005)
@@ -97,6 +99,11 @@ class Result:
         """One RGB colour per name."""
         return colours(self.names, self.background)
 
+    @property
+    def unasked(self) -> frozenset[str]:
+        """The names of what was not asked for, which no annotation is made of."""
+        return frozenset({self.background or OTHER, OTHER})
+
     def areas(self) -> dict[str, float]:
         """The share of the picture that each name covers."""
         return {name: count / self.labels.numel() for name, count in self._pixels_by_name().items()}
@@ -111,11 +118,38 @@ class Result:
 
     @cached_property
     def _confidences(self) -> dict[str, float | None]:
-        if self.certainty is None:
-            return dict.fromkeys(self.names)
-        sums = torch.bincount(self.labels.flatten(), self.certainty().flatten().double(), minlength=len(self.names))
+        return dict.fromkeys(self.names) if self.certainty is None else self._means(self.certainty())
+
+    def scores(self) -> Tensor:
+        """How often a pixel so far from its class, and so little nearer to it than to the next, is right, (Ho,Wo)."""
+        if self.score is None:
+            raise BadUsage(
+                "This model has no calibrated score: joem tune RECIPE fits one on held-out classes and writes it into "
+                "the recipe to train with."
+            )
+        return self._scores
+
+    @cached_property
+    def _scores(self) -> Tensor:
+        assert self.score is not None
+        return self.score()
+
+    def class_scores(self) -> dict[str, float | None]:
+        """The mean score over the pixels of each name; None for names without a pixel, and without calibration."""
+        return dict.fromkeys(self.names) if self.score is None else self._means(self._scores)
+
+    def _means(self, values: Tensor) -> dict[str, float | None]:
+        """The mean of values (Ho,Wo) over the pixels of each name."""
+        sums = torch.bincount(self.labels.flatten(), values.flatten().double(), minlength=len(self.names))
         counted = zip(self._pixels_by_name().items(), sums.tolist(), strict=True)
         return {name: total / count if count else None for (name, count), total in counted}
+
+    def at_least(self, score: float) -> "Result":
+        """The same result with the pixels whose score is below this as "other"."""
+        names = self.names if OTHER in self.names else (*self.names, OTHER)
+        found = self.scores()
+        labels = torch.where(found < score, names.index(OTHER), self.labels)
+        return replace(self, labels=labels, names=names, score=lambda: found)
 
     def mask(self) -> Image.Image:
         """The labels as a palette PNG picture (as 16-bit grey where there are more than 256 names)."""
@@ -152,7 +186,32 @@ class Result:
             file_name: what to call the picture.
         """
         choose("form", form, ("polygon", "rle"))
-        return coco(self.labels.numpy(), self.names, self.background, form, file_name)
+        return exchange.coco(self, form, file_name)
+
+    def to_cvat(self, file_name: str) -> dict[str, Any]:
+        """The result as annotations that CVAT imports as "COCO 1.0": exact masks with their scores.
+
+        Args:
+            file_name: what the picture is called in CVAT.
+        """
+        return exchange.coco(self, "rle", file_name, scored=True)
+
+    def to_label_studio(self, file_name: str, from_name: str = "label", to_name: str = "image") -> dict[str, Any]:
+        """The result as a Label Studio task, with polygons to start from; they leave holes out.
+
+        Args:
+            file_name: where Label Studio finds the picture: a URL or a path that it serves.
+            from_name: the name of `PolygonLabels` in the labelling interface.
+            to_name: the name of `Image` there.
+        """
+        return exchange.label_studio(self, file_name, from_name, to_name)
+
+    def to_supervision(self) -> Any:
+        """The result as `supervision.Detections`, one for every connected region; the background has none.
+
+        Needs `pip install "joem[supervision]"`. Labels are indices into `names`; `data["class_name"]` names them.
+        """
+        return exchange.detections(self)
 
     def to_dict(self) -> dict[str, Any]:
         """A form that JSON can hold."""
@@ -165,6 +224,7 @@ class Result:
             "notes": list(self.notes),
             "areas": self.areas(),
             "confidences": self.confidences(),
+            "scores": self.class_scores(),
         }
 
     def _pixels_by_name(self) -> dict[str, int]:

@@ -14,6 +14,9 @@ from torch import Tensor
 from joem.errors import BadUsage
 from joem.vocabulary import VOID, Classes, class_mask
 
+SCORES = ("miou_seen", "miou_unseen", "hiou")
+"""The scores of the field, as `Scores` calls them."""
+
 Labels = Tensor | NDArray[np.integer[Any]]
 
 
@@ -38,7 +41,12 @@ class Scores:
     per_class: tuple[float, ...]
 
     def __str__(self) -> str:
-        return f"seen {self.miou_seen:.1f} unseen {self.miou_unseen:.1f} hIoU {self.hiou:.1f}"
+        return "seen {:.1f} unseen {:.1f} hIoU {:.1f}".format(*self.three)
+
+    @property
+    def three(self) -> tuple[float, float, float]:
+        """The values of `SCORES`."""
+        return self.miou_seen, self.miou_unseen, self.hiou
 
     def to_dict(self) -> dict[str, Any]:
         """A form that JSON can hold: nan, which JSON does not know, becomes None."""

@@ -1,34 +1,33 @@
 """What users hold: a trained model with its names. Encode a picture once, then ask for any names."""
 
-import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from huggingface_hub import ModelHubMixin, snapshot_download
-from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
-from torchvision.transforms.v2.functional import resize
 
-from joem import data, decision, tiles
-from joem.asking import Asked, understand
-from joem.decision import Decision, Norms, Ranking
+from joem import decision, examples, tiles
+from joem.asking import NOT, Asked, split_names, understand
+from joem.classes import AskedClasses
+from joem.decision import Decision, Norms, Ranking, Score
 from joem.engine.model import Model
-from joem.errors import BadUsage, JoemError
-from joem.model_folder import DEFAULT_MODEL, DESCRIPTION, WEIGHTS
+from joem.errors import BadUsage
+from joem.examples import Examples, Point, Points
+from joem.model_folder import DEFAULT_MODEL, DESCRIPTION, EXAMPLES, WEIGHTS
+from joem.pictures import Mask, Picture, mask_of, pixels_of, reduced
 from joem.result import Explanation, Neighbour, Result
+from joem.semantics import lexicon
 from joem.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from joem.onnx import OnnxModel
-
-Picture = str | Path | bytes | BinaryIO | Image.Image | NDArray[Any] | Tensor
 
 
 class Segmenter(ModelHubMixin, library_name="joem", pipeline_tag="image-segmentation", tags=["zero-shot"]):
@@ -64,12 +63,16 @@ class Segmenter(ModelHubMixin, library_name="joem", pipeline_tag="image-segmenta
             return cls(OnnxModel.load(path, search))
         return cls(Model.load(path, search).to(device))
 
-    def __call__(self, image: "Picture", names: Asked = None, **options: Any) -> Result:
+    def __call__(self, image: Picture, names: Asked = None, **options: Any) -> Result:
         """Encode a picture and segment it in one go; `options` are those of `Scene.segment`.
 
         >>> Segmenter.load()("photo.jpg", "person, puppy")  # doctest: +SKIP
         """
         return self.encode(image).segment(names, **options)
+
+    def each(self, images: Iterable[Picture], names: Asked = None, **options: Any) -> Iterator[Result]:
+        """The results of many pictures, one after another, as they are asked for."""
+        return (self(image, names, **options) for image in images)
 
     def save(self, path: str | Path) -> Path:
         """Write a folder with safetensors and JSON."""
@@ -82,7 +85,7 @@ class Segmenter(ModelHubMixin, library_name="joem", pipeline_tag="image-segmenta
     def _from_pretrained(cls, *, model_id: str, search: Iterable[str | Path] = (), **download: Any) -> "Segmenter":
         folder = Path(model_id)
         if not folder.is_dir():
-            folder = Path(snapshot_download(model_id, allow_patterns=[DESCRIPTION, WEIGHTS], **download))
+            folder = Path(snapshot_download(model_id, allow_patterns=[DESCRIPTION, WEIGHTS, EXAMPLES], **download))
         return cls.load(folder, search)
 
     @property
@@ -102,28 +105,57 @@ class Segmenter(ModelHubMixin, library_name="joem", pipeline_tag="image-segmenta
         """
         return Segmenter(replace(self.model, semantics=self.model.semantics.with_prompt(prompt)))
 
-    def classes(self, names: Asked = None, background: bool = True, strict_words: bool = False) -> "AskedClasses":
-        """The classes that are asked for, each with its words, their prototypes and whether it was trained.
+    def with_examples(self, name: str, shown: Iterable[tuple[Picture, Mask | Sequence[Point]]]) -> "Segmenter":
+        """The same networks with a class that is known by examples, beside its word if that is one.
+
+        Each example is a prototype of its own. `save` and export keep them with the model.
+
+        Args:
+            name: what to call the class, a word or not.
+            shown: pictures, each with a mask of where it shows the class, or with points on it: (x, y), or
+                (x, y, False) where it does not.
+
+        >>> model = Segmenter.load().with_examples("flag", [("a.jpg", "a-mask.png"), ("b.jpg", [(120, 80)])])
+        ... # doctest: +SKIP
+        """
+        found = [self.encode(picture).example(name, where) for picture, where in shown]
+        if not found:
+            raise BadUsage(f"No example of {name!r} is given: give (picture, mask) or (picture, points) pairs.")
+        return self.knowing(*found)
+
+    def knowing(self, *shown: Examples) -> "Segmenter":
+        """The same networks with the prototypes of further examples."""
+        return Segmenter(replace(self.model, examples=examples.joined(self.model.examples, *shown)))
+
+    def classes(
+        self, names: Asked = None, background: bool = True, strict_words: bool = False, shown: Examples | None = None
+    ) -> AskedClasses:
+        """The classes that are asked for, each with its prototypes and whether it was trained.
 
         Args:
             names: class names, known or new, as a list or with commas between them; "sofa|couch" gives one class by
-                several words, the first of which is its name. Case, plurals, hyphens and other words for a class of
+                several words, the first of which is its name, "okapi: a striped animal" describes one, and "not:
+                reflection" takes pixels away from all others. Case, plurals, hyphens and other words for a class of
                 the model lead to it, and `notes` says so. The model's own vocabulary if None.
             background: add the model's background class where the names have none, so that one name gives a mask and
                 the rest of the picture.
             strict_words: refuse words that are in no dictionary at hand, instead of noting them.
+            shown: prototypes of further examples by name; their names are asked for too.
         """
-        own = self.vocabulary
-        question = understand(names, own, background, strict_words)
-        every = tuple(dict.fromkeys(word for group in question.words for word in group))
-        return AskedClasses(
-            names=question.names,
-            unseen=tuple(index for index, group in enumerate(question.words) if not set(group) & set(own.seen)),
-            prototypes=self.model.prototypes(every),
-            owners=torch.tensor([index for index, group in enumerate(question.words) for _ in group]),
-            asked=question.asked,
-            notes=question.notes,
-        )
+        own, known = self.vocabulary, examples.joined(self.model.examples, shown or {})
+        new = [name for name in shown or () if name != NOT]
+        listed = split_names(names) if isinstance(names, str) else names
+        if new:
+            listed = list(dict.fromkeys([*(own.names if listed is None else listed), *new]))
+        question = understand(listed, own, background, strict_words, known)
+        wanted = dict.fromkeys(word for group in question.words for word in group if word != NOT)
+        # A name that is no word is known by its examples alone.
+        words = [word for word in wanted if word not in known or not lexicon.unknown_words(word)]
+        prototypes = dict(zip(words, self.model.prototypes(tuple(words)), strict=True)) if words else {}
+        centres = self.model.centres  # a model without them was trained to have its classes where their words are
+        if centres is None:
+            centres = self.model.prototypes(own.seen)
+        return AskedClasses.of(question, prototypes, known, own.seen, centres)
 
     def encode(self, image: Picture, longest: int | None = None) -> "Scene":
         """Run the visual encoder once on a picture.
@@ -131,69 +163,21 @@ class Segmenter(ModelHubMixin, library_name="joem", pipeline_tag="image-segmenta
         Pictures beyond `tiles.SIDE` pixels are encoded in overlapping tiles.
 
         Args:
-            image: a file's path, its bytes or the open file; a PIL image; an array (H,W), (H,W,3) or (H,W,4), grey, RGB
-                or RGBA, uint8 or floats from 0 to 1; or a tensor (3,H,W) uint8.
+            image: a file's path, its bytes or the open file, a PIL image, an array or a tensor; see `pictures.Picture`.
             longest: encode a copy whose longer side has this many pixels, if the picture is larger; the labels still
                 have the size of the picture. For photos that show things much larger than the training pictures.
         """
-        pixels = _pixels(image)
-        reduced = _reduced(pixels, longest)
+        pixels = pixels_of(image)
+        smaller = reduced(pixels, longest)
         if self.model.recipe.model.side is not None:  # the encoder resizes pictures itself, so none is too large
-            return Scene(self, pixels, self.model.features(reduced))
+            return Scene(self, pixels, self.model.features(smaller))
         stride = self.model.method.stride if isinstance(self.model, Model) else self.model.stride
-        return Scene(self, pixels, tiles.encode(self.model.features, reduced, stride))
+        return Scene(self, pixels, tiles.encode(self.model.features, smaller, stride))
 
     def _torch_model(self) -> Model:
         if not isinstance(self.model, Model):
             raise BadUsage("An exported model is one file to copy, run by onnxruntime: load the folder of the model.")
         return self.model
-
-
-@dataclass(frozen=True)
-class AskedClasses:
-    """Classes that are asked for.
-
-    Attributes:
-        names: one name per class.
-        unseen: indices of the classes none of whose words has training masks.
-        prototypes: (W,C), one per word.
-        owners: (W,), which class each word belongs to.
-        asked: what each class was asked for with.
-        notes: what was understood otherwise than it was written, one sentence each.
-    """
-
-    names: tuple[str, ...]
-    unseen: tuple[int, ...]
-    prototypes: Tensor
-    owners: Tensor
-    asked: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-
-    def rank(
-        self, features: Tensor, size: Sequence[int] | None, unseen: Sequence[int], known: Norms | None = None
-    ) -> Ranking:
-        """`decision.rank` where the distance to a class is that to the nearest of its words."""
-        is_unseen = torch.isin(self.owners, torch.tensor(unseen, dtype=torch.int64))
-        ranking = decision.rank(features, self.prototypes, is_unseen, size, known)
-        if len(self.owners) == len(self.names):  # a word each
-            return ranking
-        owners = self.owners.to(features.device)
-        nearest_seen, nearest_unseen = (_owner(owners, words) for words in (ranking.seen, ranking.unseen))
-        second = ranking.second_seen_distance
-        for index in self._seen_with_synonyms(is_unseen):
-            others = self.prototypes[~is_unseen & (self.owners != index)]  # the second class, not the second word
-            apart = decision.rank(features, others, (), size, known).seen_distance if len(others) else torch.inf
-            second = torch.where(nearest_seen == index, apart, second)
-        return Ranking(nearest_seen, ranking.seen_distance, second, nearest_unseen, ranking.unseen_distance)
-
-    def distances(self, features: Tensor, size: Sequence[int] | None) -> Tensor:
-        """Distances (B,K,Ho,Wo) to the nearest word of each class."""
-        by_word = decision.distances(features, self.prototypes, size)
-        groups = torch.split(by_word, torch.bincount(self.owners).tolist(), dim=1)
-        return torch.stack([group.amin(dim=1) for group in groups], dim=1)
-
-    def _seen_with_synonyms(self, is_unseen: Tensor) -> list[int]:
-        return [index for index, words in enumerate(torch.bincount(self.owners[~is_unseen]).tolist()) if words > 1]
 
 
 @dataclass(frozen=True)
@@ -226,6 +210,8 @@ class Scene:
         *,
         background: bool = True,
         strict_words: bool = False,
+        points: Points | None = None,
+        min_score: float | None = None,
         **values: float | None,
     ) -> Result:
         """Give every pixel one of the names.
@@ -236,33 +222,48 @@ class Scene:
             rule: one of `decision.RULES`; the model's own if None.
             background: add the model's background class where the names have none.
             strict_words: refuse words that are in no dictionary at hand, instead of noting them.
+            points: examples on this picture, {"flag": [(x, y), (x, y, False)]}; False where it is no flag.
+            min_score: pixels whose score is below it become "other".
             values: parameters of rules, such as sigma=0.8 or gamma=0.5; the model's own where not given.
         """
         decision = self._decision(rule, values)  # a mistake in it is told before the work
-        classes, ranking = self.ranked(names, background, strict_words)
+        check_min_score(min_score, decision)
+        classes, ranking = self.ranked(names, background, strict_words, points)
         labels = decision.decide(ranking)
-        return Result(
+        scores = None if decision.score is None else partial(self._score, decision.score, classes, ranking, labels)
+        result = Result(
             labels[0].cpu(),
             classes.names,
             tuple(classes.names[index] for index in classes.unseen),
             self.pixels,
-            self.segmenter.vocabulary.background,
+            classes.rest,
             partial(self._certainty, classes, ranking, labels),
             classes.notes,
+            scores,
         )
+        return result if min_score is None else result.at_least(min_score)
+
+    def example(self, name: str, where: Mask | Sequence[Point]) -> Examples:
+        """The prototypes of a class by a mask of this picture or by points on it, for `Segmenter.knowing`."""
+        if isinstance(where, str | Path | Image.Image | np.ndarray | Tensor):
+            return {name: examples.of_mask(self.features, mask_of(where, self.size)).cpu()}
+        found = examples.of_points(self.features, name, where, self.size, NOT)
+        return {each: prototypes.cpu() for each, prototypes in found.items()}
 
     def ranking(self, names: Asked = None, background: bool = True) -> Ranking:
         """The nearest seen and unseen class of every pixel, (1,Ho,Wo) each; kept until other names are asked for."""
         return self.ranked(names, background)[1]
 
     def ranked(
-        self, names: Asked = None, background: bool = True, strict_words: bool = False
+        self, names: Asked = None, background: bool = True, strict_words: bool = False, points: Points | None = None
     ) -> tuple[AskedClasses, Ranking]:
         """The classes that are asked for, and the ranking by them."""
-        key = (names if names is None or isinstance(names, str) else tuple(names), background, strict_words)
+        listed = names if names is None or isinstance(names, str) else tuple(names)
+        at = tuple((name, tuple(map(tuple, each))) for name, each in (points or {}).items())
+        key = (listed, background, strict_words, at)
         found = self._latest.get(key)
         if found is None:
-            classes = self.segmenter.classes(names, background, strict_words)
+            classes = self.segmenter.classes(listed, background, strict_words, self._at(points))
             found = classes, classes.rank(self.features, self.size, classes.unseen, self._norms)
             self._latest.clear()
             self._latest[key] = found
@@ -273,13 +274,20 @@ class Scene:
         return self.segmenter.classes(names, background).distances(self.features, self.size)[0].cpu()
 
     def explain(
-        self, x: int, y: int, names: Asked = None, *, background: bool = True, **values: float | None
+        self,
+        x: int,
+        y: int,
+        names: Asked = None,
+        *,
+        background: bool = True,
+        points: Points | None = None,
+        **values: float | None,
     ) -> Explanation:
         """Why the pixel in column x and row y takes its class."""
         height, width = self.size
         if not (0 <= x < width and 0 <= y < height):
             raise BadUsage(f"The picture has columns 0 to {width - 1} and rows 0 to {height - 1}, got ({x}, {y}).")
-        classes = self.segmenter.classes(names, background)
+        classes = self.segmenter.classes(names, background, shown=self._at(points))
         # What bilinear upsampling gives at this one pixel, as grid_sample counts from -1 to 1.
         position = self.features.new_tensor([(2 * x + 1) / width - 1, (2 * y + 1) / height - 1]).view(1, 1, 1, 2)
         feature = F.grid_sample(self.features, position, padding_mode="border", align_corners=False)
@@ -292,6 +300,9 @@ class Scene:
         ratio = first.distance / second.distance if second and second.distance else None
         return Explanation(x, y, first, second, ratio, winners)
 
+    def _at(self, points: Points | None) -> Examples:
+        return examples.joined(*(self.example(name, listed) for name, listed in (points or {}).items()))
+
     @cached_property
     def _norms(self) -> Norms:
         return decision.norms(self.features, self.size)
@@ -301,6 +312,22 @@ class Scene:
 
     def _certainty(self, classes: AskedClasses, ranking: Ranking, labels: Tensor) -> Tensor:
         """1 - d / d' of every pixel, d the distance to its class and d' that to the nearest other one; at least 0."""
+        taken, other = self._taken_and_other(classes, ranking, labels)
+        return (1 - taken / other).clamp(min=0).nan_to_num(0)[0].cpu()
+
+    def _score(self, score: Score, classes: AskedClasses, ranking: Ranking, labels: Tensor) -> Tensor:
+        """How often such a pixel is right, (Ho,Wo); the nearest other class is sought among those of the model too."""
+        taken, other = self._taken_and_other(classes, ranking, labels)
+        unasked = tuple(name for name in self.segmenter.vocabulary.seen if name not in classes.words)
+        if unasked:
+            own = self.segmenter.model.prototypes(unasked)
+            known = decision.rank(self.features, own, (), self.size, self._norms)
+            other = torch.minimum(other, known.seen_distance)
+        new = torch.isin(labels, torch.tensor(classes.unseen, dtype=torch.int64, device=labels.device))
+        return score(taken, other, new)[0].cpu()
+
+    def _taken_and_other(self, classes: AskedClasses, ranking: Ranking, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """The distance of every pixel to its class, and that to the nearest other one, (1,Ho,Wo) each."""
         is_unseen = labels == ranking.unseen
         taken = torch.where(is_unseen, ranking.unseen_distance, ranking.seen_distance)
         other = torch.where(is_unseen, ranking.seen_distance, ranking.unseen_distance)
@@ -311,65 +338,17 @@ class Scene:
             seen = [index for index in range(len(classes.names)) if index not in classes.unseen]
             by_unseen = classes.rank(self.features, self.size, seen, self._norms)
             second = torch.where(is_unseen, by_unseen.second_seen_distance, second)
-        other = torch.minimum(other, second)
-        return (1 - taken / other).clamp(min=0).nan_to_num(0)[0].cpu()
+        return taken, torch.minimum(other, second)
 
 
-def _owner(owners: Tensor, words: Tensor) -> Tensor:
-    """Which class each word belongs to; -1 stays -1."""
-    return torch.where(words < 0, words, owners[words])
-
-
-def check_longest(longest: int | None) -> None:
-    """Refuse a longer side that no picture can have."""
-    if longest is not None and longest < 1:
-        raise BadUsage(f"The longer side must have at least one pixel, got {longest}.")
-
-
-def _reduced(pixels: Tensor, longest: int | None) -> Tensor:
-    side = max(pixels.shape[1:])
-    check_longest(longest)
-    if longest is None or side <= longest:
-        return pixels
-    size = [max(1, round(length * longest / side)) for length in pixels.shape[1:]]
-    reduced: Tensor = resize(pixels, size, antialias=True)
-    return reduced
-
-
-def _pixels(image: Picture) -> Tensor:
-    if isinstance(image, str | Path):
-        if not Path(image).is_file():
-            raise JoemError(f"There is no picture {str(image)!r}.")
-        return data.read_image(Path(image))
-    if isinstance(image, bytes | io.IOBase):
-        return data.read_image(io.BytesIO(image) if isinstance(image, bytes) else image)
-    if isinstance(image, np.ndarray):
-        image = _from_array(image)
-    if isinstance(image, Image.Image):
-        return data.as_pixels(image)
-    if not isinstance(image, Tensor) or image.ndim != 3 or len(image) != 3 or image.dtype != torch.uint8:
-        raise _no_picture(image)
-    if not image.numel():
-        raise BadUsage(f"The picture is empty: it has {image.shape[2]} x {image.shape[1]} pixels.")
-    return image
-
-
-def _from_array(array: NDArray[Any]) -> Image.Image:
-    if not array.size:
-        raise BadUsage(f"The picture is empty: an array of the shape {array.shape}.")
-    layout = array.ndim == 2 or (array.ndim == 3 and array.shape[2] in {1, 3, 4})
-    if np.issubdtype(array.dtype, np.floating) and layout:
-        if not (np.isfinite(array).all() and array.min() >= 0 and array.max() <= 1):
-            raise BadUsage(f"A picture of floats must be from 0 to 1, got {array.min():g} to {array.max():g}.")
-        array = (255 * array).round().astype(np.uint8)
-    if not layout or array.dtype != np.uint8:
-        raise _no_picture(array)
-    return Image.fromarray(array[:, :, 0] if array.ndim == 3 and array.shape[2] == 1 else array)
-
-
-def _no_picture(image: object) -> BadUsage:
-    got = f"{type(image).__name__} {tuple(getattr(image, 'shape', ()))} {getattr(image, 'dtype', '')}".rstrip()
-    return BadUsage(
-        "A picture must be a file or its bytes, a PIL image, a grey, RGB or RGBA array of uint8 or of floats from 0 to "
-        f"1, or a (3,H,W) uint8 tensor, got {got}."
-    )
+def check_min_score(min_score: float | None, decision: Decision) -> None:
+    """Refuse a least score that is none, and that of a model that knows no scores."""
+    if min_score is None:
+        return
+    if not 0 <= min_score <= 1:
+        raise BadUsage(f"The least score must be from 0 to 1, got {min_score}.")
+    if decision.score is None:
+        raise BadUsage(
+            "This model has no calibrated score: joem tune RECIPE fits one on held-out classes and writes it into the "
+            "recipe to train with."
+        )

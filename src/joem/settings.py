@@ -17,10 +17,14 @@ from joem.errors import BadUsage
 
 T = TypeVar("T")
 
-Count = Annotated[int, Field(ge=1)]
-Size = Annotated[int, Field(ge=0)]
-Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+_SHOWN = 120  # characters of a value in a message
+_MOST, _LARGEST = 10_000_000, 1e30  # beyond these, numbers are slips that end in a lack of memory or in infinity
+
+Count = Annotated[int, Field(ge=1, le=_MOST)]
+Size = Annotated[int, Field(ge=0, le=_MOST)]
+Seed = Annotated[int, Field(ge=0, lt=2**32)]
+Weight = Annotated[float, Field(ge=0, le=_LARGEST, allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0, le=_LARGEST, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
 
@@ -63,8 +67,21 @@ def complaints(error: pydantic.ValidationError, section: str, known: Sequence[st
             own = f" {section} has {', '.join(known)}." if known and len(keys) == 1 else ""
             lines.append(f"{name}: there is no such setting.{own}")
         else:
-            lines.append(f"{name}: {each['msg']}, got {each['input']!r}.")
+            lines.append(f"{name}: {each['msg']}, got {shown(each['input'])}.")
     return lines
+
+
+def shown(value: Any) -> str:
+    """A value for a message, cut where it is long.
+
+    >>> shown("a"), shown(10**5000)
+    ("'a'", 'a number of thousands of digits')
+    """
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # Python refuses to write such numbers out
+        return "a number of thousands of digits"
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 def field_names(cls: type) -> list[str]:
@@ -130,7 +147,7 @@ class DataSettings:
     size: Count = 96
     train_count: Count = 1000
     val_count: Count = 200
-    seed: Size = 0
+    seed: Seed = 0
     crop: Count = 312
     scale: tuple[Positive, Positive] = (0.5, 1.5)
     flip: bool = True
@@ -160,7 +177,8 @@ class SemanticsSettings:
     Args:
         vectors: a source: glove, use, minilm, word2vec:FILE, fasttext:FILE, or several joined with +.
         normalise: max divides by the largest norm among the seen names, l2 gives each row unit length.
-        prompt: phrase around the name for sentence encoders, such as "a photo of a {}".
+        prompt: phrase around the name for sentence encoders, such as "a photo of a {}"; several with | between them
+            are averaged.
         oov: what to do with a word the source does not know.
         centre: subtract the mean vector first.
         fit: which names fix the mean and the largest norm: seen, or imagenet for its thousand.
@@ -259,7 +277,7 @@ class ModelSettings:
         semantic: the semantic encoder, a linear layer as in the paper or a two-layer mlp.
     """
 
-    backbone: str = "resnet101"
+    backbone: Annotated[str, Field(pattern=r"^[\w.+-]+$")] = "resnet101"  # a name, never the address of one
     weights: str = "none"
     side: Count | None = None
     stride: Literal[8, 16, 32] = 16
@@ -338,7 +356,7 @@ class TrainSettings:
     epochs: Count = 50
     batch_size: Count = 32
     accumulate: Count = 1
-    seed: Size = 0
+    seed: Seed = 0
     precision: str = "32-true"
     accelerator: str = "auto"
     devices: Count = 1

@@ -17,6 +17,12 @@ if TYPE_CHECKING:
 Classes: TypeAlias = Union["Sequence[int]", "Sequence[bool]", "Tensor", "NDArray[np.integer[Any]]", "NDArray[np.bool_]"]
 """Some of K classes: their indices, or K booleans."""
 
+Colour = tuple[int, int, int]
+"""Red, green and blue, 0 to 255."""
+
+OTHER = "other"
+"""The name of pixels that none of the names fits."""
+
 VOID = 255
 """The label of pixels that nobody labelled; it never counts in a loss or a score."""
 
@@ -109,7 +115,16 @@ class Vocabulary:
         return Vocabulary(names, tuple(name for name in self.unseen if name in names), background)
 
     @cached_property
-    def colours(self) -> tuple[tuple[int, int, int], ...]:
+    def starred(self) -> tuple[str, ...]:
+        """The names for people, with a star after those of unseen classes.
+
+        >>> Vocabulary(("horse", "cow"), unseen=("cow",)).starred
+        ('horse', 'cow *')
+        """
+        return tuple(starred(name, name in self._unseen_set) for name in self.names)
+
+    @cached_property
+    def colours(self) -> tuple[Colour, ...]:
         """One RGB colour per class; the background is dark grey."""
         return colours(self.names, self.background)
 
@@ -121,6 +136,11 @@ class Vocabulary:
     def from_dict(cls, data: Mapping[str, Any]) -> "Vocabulary":
         """The inverse of `to_dict`."""
         return cls(tuple(data["names"]), tuple(data["unseen"]), data["background"])
+
+
+def starred(name: str, unseen: bool) -> str:
+    """The name of a class, with a star if nobody labelled it."""
+    return f"{name} *" if unseen else name
 
 
 def class_mask(classes: "Classes", count: int) -> "Tensor":
@@ -151,17 +171,17 @@ def class_mask(classes: "Classes", count: int) -> "Tensor":
     return mask
 
 
-def colours(names: Iterable[str], background: str | None = None) -> tuple[tuple[int, int, int], ...]:
+def colours(names: Iterable[str], background: str | None = None) -> tuple[Colour, ...]:
     """One RGB colour per name, distinct between neighbours and readable for colour-blind people first.
 
     >>> colours(["background", "cow"], background="background")
     ((60, 60, 60), (230, 159, 0))
     """
-    result: list[tuple[int, int, int]] = []
+    result: list[Colour] = []
     used = 0
     for name in names:
-        if name == background:
-            result.append((60, 60, 60))
+        if name in {background, OTHER}:
+            result.append((60, 60, 60) if name == background else (150, 150, 150))
             continue
         if used < len(_FIRST_COLOURS):
             result.append(_FIRST_COLOURS[used])

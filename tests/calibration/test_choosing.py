@@ -157,7 +157,7 @@ def trained(monkeypatch):
 
 def test_tuning_never_looks_at_unseen_classes_or_evaluation_pictures(sealed, tmp_path):
     recipe, problem = sealed
-    found = calibration.tune(recipe, problem, tmp_path, lambdas=(0.1, 1.0), folds=2)
+    found = calibration.Folds(recipe, problem, tmp_path, lambdas=(0.1, 1.0), count=2).tune()
     assert [row["lambda"] for row in found.table] == [0.1, 1.0]
     assert all(row["folds"] == 2 for row in found.table)
     assert len(found.folds) == 4
@@ -176,34 +176,34 @@ def test_tuning_never_looks_at_unseen_classes_or_evaluation_pictures(sealed, tmp
     kept = ("curves.json", "metrics.csv", "recipe.yaml")  # and no checkpoint, no model
     assert made == {f"lambda-{value}/fold-{number}/{name}" for value in (0.1, 1) for number in (0, 1) for name in kept}
     with pytest.raises(BadUsage, match=r"lambda-0.1/fold-0/curves.json holds .* \(recipe.train.seed was 0, now 1;"):
-        calibration.tune(recipe.changed(train={"seed": 1}), problem, tmp_path, lambdas=(0.1,), folds=2)
+        calibration.Folds(recipe.changed(train={"seed": 1}), problem, tmp_path, lambdas=(0.1,), count=2).tune()
     with pytest.raises(BadUsage, match=r"fold-0/curves.json holds .* \(held_out was"):
-        calibration.tune(recipe, problem, tmp_path, lambdas=(0.1,), folds=3)
+        calibration.Folds(recipe, problem, tmp_path, lambdas=(0.1,), count=3).tune()
 
 
 def test_a_stopped_tuning_goes_on_within_the_fold_where_it_stopped(sealed, tmp_path, monkeypatch, trained):
     recipe, problem = sealed
-    wish = {"lambdas": (0.1, 1.0), "folds": 2}
-    whole = calibration.tune(recipe, problem, tmp_path / "whole", **wish)
+    wish = {"lambdas": (0.1, 1.0), "count": 2}
+    whole = calibration.Folds(recipe, problem, tmp_path / "whole", **wish).tune()
     assert len(trained) == len(set(trained)) == 4
     trained.clear()
-    calibration.choose(recipe, problem, tmp_path / "parts", lambdas=(0.1,), folds=2, used=1)
+    calibration.Folds(recipe, problem, tmp_path / "parts", lambdas=(0.1,), count=2, used=1).choose()
     with monkeypatch.context() as patch:
         stop_after(patch, 3)
         with pytest.raises(Interrupted):
-            calibration.tune(recipe, problem, tmp_path / "parts", **wish)
+            calibration.Folds(recipe, problem, tmp_path / "parts", **wish).tune()
     assert [path.name for path in (tmp_path / "parts/lambda-0.1/fold-1/checkpoints").iterdir()] == ["step-00000003"]
-    parts = calibration.tune(recipe, problem, tmp_path / "parts", **wish)
+    parts = calibration.Folds(recipe, problem, tmp_path / "parts", **wish).tune()
     assert parts == whole
     assert len(trained) == 5  # one of them twice
-    calibration.tune(recipe, problem, tmp_path / "parts", **wish)  # nothing is left to do
+    calibration.Folds(recipe, problem, tmp_path / "parts", **wish).tune()  # nothing is left to do
     assert len(trained) == 5
 
 
 def test_nothing_need_be_kept(sealed, tmp_path, trained):
     recipe, problem = sealed
-    kept = calibration.choose(recipe, problem, tmp_path / "kept", folds=2, used=1)
-    assert calibration.choose(recipe, problem, None, folds=2, used=1) == kept
+    kept = calibration.Folds(recipe, problem, tmp_path / "kept", count=2, used=1).choose()
+    assert calibration.Folds(recipe, problem, None, count=2, used=1).choose() == kept
     assert kept.sc_weight == recipe.method.sc_weight  # the recipe's own
     assert len(trained) == 2
 
@@ -213,13 +213,14 @@ def test_lambda_is_tried_where_there_is_one(sealed, tmp_path, monkeypatch):
     model = fresh_model(recipe)
     part = calibration.fold_problems(problem, 2, 0)[0]
     curves = calibration.sweep(model, part)
-    monkeypatch.setattr(choosing, "try_fold", lambda *_: curves)
-    found = calibration.tune(recipe.changed(method={"name": "spnet"}), problem, tmp_path / "spnet", folds=2, used=1)
+    monkeypatch.setattr(choosing, "train_in", lambda *_: model)
+    monkeypatch.setattr(choosing, "sweep", lambda *_: curves)
+    found = calibration.Folds(recipe.changed(method={"name": "spnet"}), problem, tmp_path / "spnet", count=2, used=1).tune()
     assert len(found.table) == 1
-    found = calibration.tune(recipe, problem, tmp_path / "joem", folds=2, used=1)
+    found = calibration.Folds(recipe, problem, tmp_path / "joem", count=2, used=1).tune()
     assert [row["lambda"] for row in found.table] == list(calibration.LAMBDAS)
     with pytest.raises(BadUsage, match="spnet has no lambda to choose"):
-        calibration.tune(recipe.changed(method={"name": "spnet"}), problem, tmp_path, lambdas=(0.1, 1.0))
+        calibration.Folds(recipe.changed(method={"name": "spnet"}), problem, tmp_path, lambdas=(0.1, 1.0)).tune()
 
 
 TUNE = """
@@ -232,7 +233,7 @@ jobs._PAUSE = 0.1
 torch.set_num_threads(1)
 settings = recipe.load(sys.argv[1])
 problem = engine.open_problem(settings.data, needed=("train",))
-calibration.tune(settings, problem, Path(sys.argv[2]), lambdas=(0.1,), folds=2)
+calibration.Folds(settings, problem, Path(sys.argv[2]), lambdas=(0.1,), count=2).tune()
 if sys.argv[3:] and int(sys.argv[3]):
     torch.distributed.destroy_process_group()
 """
@@ -262,7 +263,7 @@ def test_processes_share_the_folds_and_finish_those_of_a_killed_one(small, scrip
         time.sleep(0.01)
     first.send_signal(signal.SIGKILL)
     others = [subprocess.Popen(start, env=environment) for _ in range(2)]
-    calibration.tune(small, engine.open_problem(small.data), tmp_path / "alone", lambdas=(0.1,), folds=2)
+    calibration.Folds(small, engine.open_problem(small.data), tmp_path / "alone", lambdas=(0.1,), count=2).tune()
     assert [other.wait(timeout=240) for other in others] == [0, 0]
     assert (out / "tuned.json").read_text() == (tmp_path / "alone/tuned.json").read_text()
 

@@ -153,7 +153,7 @@ def test_data_folder_finds_pictures_that_cannot_be_read_or_do_not_fit(tmp_path, 
     first.write_bytes(first.read_bytes()[:100])
     code, _, errors = run(capsys, "data", "folder", "--root", tmp_path / "d")
     assert code == 1
-    assert f"Cannot read {first}" in errors
+    assert f"{first} is damaged" in errors
 
 
 def test_a_disk_that_refuses_is_told_without_a_traceback(tmp_path, capsys):
@@ -200,8 +200,11 @@ def test_pictures_that_moved_have_stored_maps_of_their_own(tiny, tmp_path):
     assert model.recipe.data.root == "elsewhere"
 
 
-def test_every_table_can_be_asked_for():
+def test_every_table_and_job_can_be_asked_for():
     from joem import studies
 
     offered = inspect.signature(cli.COMMANDS["compare"]).parameters["table"].annotation
     assert get_args(offered) == (*studies.TABLES, "generators")
+    parameters = inspect.signature(cli.COMMANDS["reproduce"]).parameters
+    assert get_args(get_args(parameters["name"].annotation)[0]) == tuple(studies.JOBS)
+    assert get_args(parameters["scale"].annotation) == studies.SCALES

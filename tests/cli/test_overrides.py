@@ -59,9 +59,18 @@ def test_help_shows_the_settings_of_the_method_that_is_named(capsys):
     assert "passes over the training pictures (default: 7)" in text
 
 
-def test_help_without_a_recipe_is_that_of_the_papers_method(capsys):
+def test_help_without_a_recipe_lists_what_every_method_has_and_says_where_its_own_settings_are(capsys):
     for command in ("train", "tune", "compare"):
-        assert "--method.sc_weight" in told(capsys, command, "--help")
+        text = told(capsys, command, "--help")
+        assert "--method." not in text
+        assert "settings of method: Each has its own: joem train RECIPE --help lists them." in text
+        for name in ("data.root", "semantics.vectors", "model.head.channels", "train.visual.lr", "decision.sigma"):
+            assert f"--{name} VALUE" in text
+    scenes = recipe.load("scenes")  # the one that compare takes if none is given
+    assert f"passes over the training pictures (default: {scenes.train.epochs})" in text
+    assert f"nn, cs, ac, ratio (default: {scenes.decision.rule})" in text
+    assert "(default: the method's own)" in told(capsys, "train", "--help")
+    assert "--method.sc_weight" in told(capsys, "compare", "--method.r", "2", "--help")
 
 
 def test_help_of_an_unknown_recipe_is_bad_usage(capsys):

@@ -121,7 +121,7 @@ def test_different_sizes_are_both_said(folder):
 @pytest.mark.parametrize("part", ["images", "masks"])
 def test_an_unreadable_file_is_named(folder, part, content):
     (folder / part / "a.png").write_bytes(content)
-    assert f"Cannot read {folder / part / 'a.png'}" in failure(lambda: data.Folder(folder)[0])
+    assert f"{folder / part / 'a.png'} is no picture of a known format" in failure(lambda: data.Folder(folder)[0])
 
 
 def test_a_truncated_picture_is_named(folder):
@@ -129,4 +129,21 @@ def test_a_truncated_picture_is_named(folder):
     Image.fromarray(noise).save(folder / "images" / "a.png")
     whole = (folder / "images" / "a.png").read_bytes()
     (folder / "images" / "a.png").write_bytes(whole[: len(whole) // 2])
-    assert f"Cannot read {folder / 'images' / 'a.png'}" in failure(lambda: data.Folder(folder)[0])
+    assert f"{folder / 'images' / 'a.png'} is damaged: " in failure(lambda: data.Folder(folder)[0])
+
+
+def test_a_mask_of_a_kind_without_labels_or_colours_is_refused(folder):
+    Image.new("CMYK", (5, 4)).save(folder / "masks" / "a.tif")
+    (folder / "masks" / "a.png").unlink()
+    assert "is of the kind CMYK: save masks as palette, grey or RGB" in failure(data.Folder(folder).labels, 0)
+
+
+@pytest.mark.parametrize("mode", ["L", "I;16", "P", "LA", "RGB", "RGBA", "CMYK", "1"])
+def test_bands_make_no_difference(monkeypatch, mode):
+    noise = np.random.default_rng(0).integers(0, 256, (11, 7, 4), np.uint8)
+    picture = Image.fromarray(noise).convert("L" if mode == "I;16" else mode)
+    if mode == "I;16":
+        picture = Image.fromarray(np.asarray(picture).astype(np.uint16) * 200)
+    whole = data.as_pixels(picture)
+    monkeypatch.setattr("joem.data.files._BAND", 15)  # two rows
+    assert torch.equal(data.as_pixels(picture), whole)

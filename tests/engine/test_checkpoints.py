@@ -17,6 +17,7 @@ from joem.engine.checkpoint import Checkpoints
 from joem.engine.training import Run
 from joem.errors import BadUsage, JoemError
 from joem.io import read_tensors, write_tensors
+from joem.locking import FileLock
 
 
 @pytest.mark.parametrize("stop", [1, 3])
@@ -177,3 +178,35 @@ def test_an_interruption_in_the_last_step_does_not_undo_the_run(tiny, tmp_path, 
     stop_after(monkeypatch, 4)
     engine.train(tiny, tmp_path)
     assert (tmp_path / "model/model.json").is_file()
+
+
+def test_a_folder_takes_one_training_at_a_time(tiny, tmp_path):
+    engine.train(tiny, tmp_path)
+    other = FileLock(tmp_path / ".lock")
+    assert other.take()
+    for folder, options in ((tmp_path, {"resume": True}), (tmp_path, {})):
+        with pytest.raises(BadUsage, match=f"is being trained into by process {os.getpid()} on .*: wait until that"):
+            engine.train(tiny, folder, **options)
+    other.release()
+    engine.train(tiny, tmp_path, resume=True)
+    assert not (tmp_path / ".lock").exists()
+
+
+def test_a_run_that_comes_to_nothing_leaves_no_folder(tiny, tmp_path):
+    with pytest.raises(BadUsage, match="no checkpoint to resume"):
+        engine.train(tiny, tmp_path / "new", resume=True)
+    assert not (tmp_path / "new").exists()
+
+
+def test_what_a_killed_run_left_half_written_goes_when_it_is_resumed(tiny, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        stop_after(patch, 2)
+        with pytest.raises(Interrupted):
+            engine.train(tiny, tmp_path)
+    if os.fork() == 0:  # killed while it saves
+        monkeypatch.setattr("joem.engine.checkpoint.write_json", lambda *_: os._exit(9))
+        Checkpoints(tmp_path / "checkpoints").save(3, fresh_model(tiny), {}, {})
+    os.wait()
+    assert list((tmp_path / "checkpoints").glob(".*"))
+    engine.train(tiny, tmp_path, resume=True)
+    assert not [path for path in tmp_path.rglob("*") if path.name.startswith(".")]

@@ -35,6 +35,8 @@ second = os.environ.get("LOCAL_RANK") == "1"
 def step_with_trouble(run, images, labels):
     if second and run.step == step and trouble == "interrupt":
         os.kill(os.getpid(), signal.SIGINT)
+    if second and run.step == step and trouble == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
     if second and run.step == step and trouble == "nan":
         images = images * float("nan")
     return train_step(run, images, labels)
@@ -97,6 +99,7 @@ def test_two_processes_give_the_gradient_of_one(tiny, tmp_path):
     ("trouble", "told", "saved"),
     [
         ("interrupt", r"Interrupted at step 3 of 4. The checkpoint .*step-00000003 can be used", 3),
+        ("kill", r"Process 0 of 2 cannot reach the others any more.*with --resume goes on", 2),
         ("nan", r"not a number at step 2 \(ce nan, bar nan.*last good checkpoint is .*step-00000002", 2),
     ],
 )

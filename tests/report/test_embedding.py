@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from joem import engine
+from joem.decision import RULES
 from joem.engine import Model
 from joem.errors import BadUsage
 from joem.methods import METHODS
@@ -44,8 +45,9 @@ def lines_between(model, pair=None):
     span = max(star.get_xdata()[0] for star in axes.lines if star.get_marker() == "*")
 
     def distances(name):
-        (line,) = [line for line in axes.lines if name in str(line.get_label())]
-        points = torch.tensor(line.get_xydata()).double()
+        names = [line.get_label() for line in axes.lines if line.get_label().startswith(tuple(map(str.upper, RULES)))]
+        (line,) = [line for line, label in zip(axes.collections, names, strict=True) if label.startswith(name)]
+        points = torch.cat([torch.tensor(path.vertices) for path in line.get_paths()])
         return points.norm(dim=1), (points - torch.tensor([span, 0.0])).norm(dim=1)
 
     return axes, span, distances
@@ -54,11 +56,20 @@ def lines_between(model, pair=None):
 def test_the_lines_that_are_drawn_are_where_the_rules_decide(model):
     gamma = 0.3 * float(torch.pdist(model.prototypes()).min())
     model.recipe = replace(model.recipe, decision=model.recipe.decision.replace(sigma=0.6, gamma=gamma))
-    _, _, distances = lines_between(model)
-    seen, unseen = distances("circle")
-    torch.testing.assert_close(seen / unseen, torch.full_like(seen, 0.6), rtol=1e-5, atol=0)
-    seen, unseen = distances("hyperbola")
-    torch.testing.assert_close(unseen - seen, torch.full_like(seen, gamma), rtol=1e-4, atol=1e-5)
+    _, span, distances = lines_between(model)
+    seen, unseen = distances("AC")  # a circle
+    torch.testing.assert_close(seen / unseen, torch.full_like(seen, 0.6), rtol=1e-3, atol=0)
+    seen, unseen = distances("CS")  # a hyperbola
+    torch.testing.assert_close(unseen - seen, torch.full_like(seen, gamma), rtol=0, atol=1e-3 * span)
+    seen, unseen = distances("NN")
+    torch.testing.assert_close(unseen, seen, rtol=1e-3, atol=0)
+
+
+def test_rules_that_correct_nothing_or_everything_have_no_line(model):
+    reach = float(torch.pdist(model.prototypes()).max())
+    model.recipe = replace(model.recipe, decision=model.recipe.decision.replace(sigma=1.0, gamma=2 * reach))
+    axes, _, _ = lines_between(model)
+    assert len(axes.collections) == 1  # nearest neighbour
 
 
 def test_the_two_classes_of_the_circle_can_be_chosen(model):

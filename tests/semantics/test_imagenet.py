@@ -66,3 +66,8 @@ def test_kinds_of_other_names_are_found_by_their_last_word():
 def test_kinds_are_found_however_a_class_is_written(other, name):
     assert imagenet.kinds_of(name)
     assert imagenet.kinds_of(name) <= imagenet.kinds_of(other)
+
+
+def test_a_description_hides_nothing_and_shows_nothing():
+    assert imagenet.kinds_of("cow: a farm animal near a zebra") == imagenet.kinds_of("cow")
+    assert imagenet.kinds_of("sofa|couch: a soft seat") == imagenet.kinds_of("sofa|couch")

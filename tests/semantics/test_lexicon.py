@@ -65,3 +65,25 @@ def test_words_in_no_lexicon_are_found_with_near_ones():
     assert lexicon.unknown_words("zzqxw cupp, red cups") == ["zzqxw", "cupp"]
     assert "cup" in lexicon.near_words("cupp")
     assert lexicon.near_words("zzqxwvvv") == []
+    assert lexicon.spelled_like("cupp", ["cups", "cup", "cow", "cuppxyz", "supp"]) == ["cup", "cups"]
+
+
+def test_glosses_are_of_the_meaning_that_a_class_has():
+    glosses = {name: lexicon.gloss(name) for name in VOC}
+    assert None not in glosses.values()
+    assert glosses["cow"] == "female of domestic cattle"
+    assert glosses["motorbike"] == lexicon.gloss("Motorcycles") == "a motor vehicle with two wheels and a strong frame"
+    assert glosses["tvmonitor"] == lexicon.gloss("TV") == lexicon.gloss("television")
+    assert glosses["person"] == "a human being"
+    assert glosses["sofa"] == lexicon.gloss("couches") == "an upholstered seat for more than one person"
+    assert glosses["bird"].startswith("warm-blooded egg-laying vertebrates")  # and no shuttlecock
+    assert lexicon.gloss("zzqxw") is None
+
+
+def test_pairs_of_spellings_serve_in_both_directions():
+    assert lexicon.OTHER_SPELLING["tvmonitor"] == lexicon.WRITTEN_APART["tvmonitor"] == "tv monitor"
+    assert lexicon.OTHER_SPELLING["airplane"] == "aeroplane"
+    assert "aeroplane" not in lexicon.WRITTEN_APART
+    assert "car" not in lexicon.OTHER_SPELLING  # "auto" is another word, whose vector is another one
+    assert all(lexicon.OTHER_SPELLING[other] == name for name, other in lexicon.OTHER_SPELLING.items())
+    assert all(lexicon.plain(name) == lexicon.plain(other) for name, other in lexicon.WRITTEN_APART.items())

@@ -31,6 +31,7 @@ def test_provenance_tells_everything(fitted, tmp_path):
         "oov": "skip",
         "centre": True,
         "renaming": {},
+        "descriptions": "both",
     }
     assert word2vec["kind"] == "word2vec"
     assert word2vec["file"] == "v.vec"

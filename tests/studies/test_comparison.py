@@ -130,21 +130,24 @@ def test_one_failure_does_not_stop_the_others(recipe, tmp_path, monkeypatch, cap
     assert "1 could not be run; the same command runs only these again:\n  spnet: out of luck" in printed.err
 
 
-def choice(*asked, **values):
-    """What stands for `fold_jobs` and `choose`: notes who asked, and chooses these values."""
-    calls, chosen = list(asked), Decision(**values)
+def choice(**values):
+    """What stands for `Folds`: notes who asked, and chooses these values."""
+    asked, chosen = [], Decision(**values)
 
-    def choose(settings, problem, out, used):
-        calls.append((settings.method.name, settings.train.seed, used))
-        return calibration.Choice(chosen, None, [], [])
+    class Chosen(calibration.Folds):
+        def jobs(self):
+            return {}
 
-    return calls, choose
+        def choose(self):
+            asked.append((self.recipe.method.name, self.recipe.train.seed, self.used))
+            return calibration.Choice(chosen, None, [], [])
+
+    return asked, Chosen
 
 
 def test_parameters_are_chosen_once_per_method_on_held_out_seen_classes(recipe, tmp_path, monkeypatch):
-    asked, choose = choice(rule="ac", values={"sigma": 0.61, "gamma": 0.4})
-    monkeypatch.setattr(calibration, "choose", choose)
-    monkeypatch.setattr(calibration, "fold_jobs", lambda *_, **__: {})
+    asked, chosen = choice(rule="ac", values={"sigma": 0.61, "gamma": 0.4})
+    monkeypatch.setattr(comparison, "Folds", chosen)
     found = compared(recipe, tmp_path, "joem", "supervised", seeds=2, folds=3)
     assert asked == [("joem", 0, 3)]
     for result in found.results["joem"]:
@@ -192,7 +195,7 @@ def test_rows_with_names_decide_by_the_rule_that_folds_choose(recipe, tmp_path, 
     rows = studies.rows("methods", recipe, ["joem", "supervised"])
     monkeypatch.setattr(comparison, "rows", lambda *_: rows)
     monkeypatch.setattr(comparison._Runs, "results", lambda *_: dict.fromkeys(("joem", "supervised"), ()))
-    monkeypatch.setattr(calibration, "choose", choice(rule="cs")[1])
+    monkeypatch.setattr(comparison, "Folds", choice(rule="cs")[1])
     for folds, expected in ((1, "cs"), (0, "ac")):
         found = studies.compare(recipe, tmp_path, "names", folds=folds)
         assert [row.rule for row in found.rows] == [expected, "nn"]

@@ -60,7 +60,7 @@ def test_the_ablation_sets_published_values_beside_ours_and_goes_on_where_it_sto
 
 
 def test_every_class_stands_beside_the_published_one(quick, without_folds, tmp_path):
-    rows = reproduce("supp-table2", tmp_path, "lite")
+    rows = reproduce(Request("supp-table2", tmp_path, "lite"))
     assert [row["published"]["hiou"] for row in rows] == [40.6, 43.4, 44.6]
     assert rows[-1]["published_per_class"][1] == 36.2
     assert "background" in rows[-1]["per_class"]
@@ -71,7 +71,7 @@ def test_every_class_stands_beside_the_published_one(quick, without_folds, tmp_p
 def test_jobs_in_one_folder_share_their_runs_and_a_failure_keeps_the_rest(quick, without_folds, tmp_path, monkeypatch):
     job = JOBS["supp-table3"]
     monkeypatch.setitem(JOBS, "supp-table3", replace(job, methods=("spnet", "joem")))
-    rows = reproduce("supp-table3", tmp_path, "lite")
+    rows = reproduce(Request("supp-table3", tmp_path, "lite"))
     assert [row["what"] for row in rows] == [f"voc-spnet: {what}" for what in ("SPNet", "JoEm", "JoEm without AC")]
     assert rows[-1]["published"]["hiou"] == 44.1  # without the circle
     monkeypatch.setitem(JOBS, "supp-table3", replace(job, methods=("devise", "joem")))
@@ -81,18 +81,18 @@ def test_jobs_in_one_folder_share_their_runs_and_a_failure_keeps_the_rest(quick,
 
     monkeypatch.setattr(engine, "train", fail)
     with pytest.raises(JoemError, match="voc-spnet: devise: out of luck"):
-        reproduce("supp-table3", tmp_path, "lite")
+        reproduce(Request("supp-table3", tmp_path, "lite"))
     kept = json.loads((tmp_path / "supp-table3-lite.json").read_text())["rows"]
     assert [row["what"] for row in kept] == ["voc-spnet: JoEm", "voc-spnet: JoEm without AC"]
 
 
 def test_figure_5_is_drawn_beside_the_published_scores(quick, tmp_path):
-    rows = reproduce("fig5", tmp_path, "lite")
+    rows = reproduce(Request("fig5", tmp_path, "lite"))
     assert [row["what"].split(",")[0] for row in rows] == ["cs", "ac"]
     assert [row["published"]["hiou"] for row in rows] == [32.3, 33.7]
     assert {path.name for path in tmp_path.glob("*.png")} == {"fig5-lite-trade-off.png", "fig5-lite-errors.png"}
     assert quick == [("joem", 4, 0.1)]
-    assert reproduce("fig5", tmp_path, "lite") == rows
+    assert reproduce(Request("fig5", tmp_path, "lite")) == rows
     assert len(quick) == 1
     curves = json.loads((tmp_path / "runs/lite/voc-zs3-4/curves.json").read_text())["result"]
     assert 0.7071 in [point["sigma"] for point in curves["ac"]["points"]]
@@ -108,7 +108,7 @@ def test_a_study_is_drawn_over_its_setting_across_runs(quick, tmp_path, monkeypa
         return original(figure, path)
 
     monkeypatch.setattr(paper.plots, "save", save)
-    rows = reproduce("supp-fig2", tmp_path, "lite")
+    rows = reproduce(Request("supp-fig2", tmp_path, "lite"))
     assert [r for _, r, _ in quick] == [1, 2, 4]
     assert [row["what"] for row in rows] == [f"voc-zs3-4: r {r}" for r in (1, 2, 4)]
     assert [row["published"] and row["published"]["hiou"] for row in rows] == [None, None, 44.6]  # the recipe's own r
@@ -147,10 +147,10 @@ def test_rows_have_their_own_recipes_on_every_split(tmp_path):
 
 def test_what_cannot_be_run_says_so(tmp_path, capsys):
     with pytest.raises(BadUsage, match="supp-fig4 needs data that have no lite recipe"):
-        reproduce("supp-fig4", tmp_path, "lite")
+        reproduce(Request("supp-fig4", tmp_path, "lite"))
     with pytest.raises(BadUsage, match="Unknown job 'fig9'"):
-        reproduce("fig9", tmp_path)
+        reproduce(Request("fig9", tmp_path))
     with pytest.raises(BadUsage, match="Unknown scale 'tiny'"):
-        reproduce("fig5", tmp_path, "tiny")
+        reproduce(Request("fig5", tmp_path, "tiny"))
     assert cli.main(["reproduce"]) == 0
     assert "supp-fig3" in capsys.readouterr().out

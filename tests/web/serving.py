@@ -3,10 +3,13 @@
 import io
 import json
 import struct
+import threading
 from contextlib import contextmanager
 
 import numpy as np
+import pytest
 import torch
+import uvicorn
 from fastapi.testclient import TestClient
 from PIL import Image
 
@@ -15,10 +18,11 @@ from joem.data.scenes import Scenes
 from joem.engine.model import Model
 from joem.web import Limits, create_app
 from joem.web.gallery import generated
+from joem.web.server import configure, listen
 
 NAMES = ["background", "red circle", "blue ring", "brown horse"]
 HERE = "http://localhost"
-KINDS = {"png": "PNG", "jpeg": "JPEG", "webp": "WEBP", "gif": "GIF", "bmp": "BMP"}
+KINDS = {"png": "PNG", "jpeg": "JPEG", "webp": "WEBP", "gif": "GIF", "bmp": "BMP", "tiff": "TIFF"}
 
 
 def untrained(recipe) -> Segmenter:
@@ -31,6 +35,47 @@ def connect(segmenter, token=None, **limits):
     app = create_app(segmenter, Limits(**limits), token, generated(segmenter.model.recipe.data))
     with TestClient(app, HERE, raise_server_exceptions=False) as client:
         yield client
+
+
+@contextmanager
+def listening(app, limits, proxies=()):
+    """The app on a real socket."""
+    listener = listen("127.0.0.1", 0, limits.seconds)
+    server = uvicorn.Server(configure(app, limits, proxies))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    try:
+        yield server, listener.getsockname()
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+@contextmanager
+def slow(segmenter, monkeypatch):
+    """A segmenter that encodes only when told."""
+    go, encode = threading.Event(), segmenter.encode
+    monkeypatch.setattr(segmenter, "encode", lambda image: go.wait(20) and encode(image))
+    try:
+        yield go
+    finally:
+        go.set()
+
+
+def later(function, *arguments):
+    """Call a function in a thread; the list it returns gets the answer."""
+    found = []
+    thread = threading.Thread(target=lambda: found.append(function(*arguments)))
+    thread.start()
+    return thread, found
+
+
+def wait_until_inside(client, count):
+    for _ in range(2000):
+        if f"joem_requests {count:.1f}" in client.get("/metrics").text:
+            return
+        threading.Event().wait(0.005)
+    pytest.fail(f"there never were {count} requests under way")
 
 
 def scene_image(index=0, size=64):

@@ -44,6 +44,19 @@ def test_a_token_is_asked_for(segmenter):
         assert "HTTPBearer" in client.get("/openapi.json").json()["components"]["securitySchemes"]
 
 
+@pytest.mark.parametrize("token", ["", "pässwort", "two words", "new\nline"])
+def test_a_token_that_headers_cannot_carry(segmenter, token):
+    with pytest.raises(BadUsage, match="one word of ASCII"):
+        create_app(segmenter, token=token)
+
+
+def test_no_header_is_too_odd_to_be_refused(segmenter):
+    with connect(segmenter, token="s3cret") as client:
+        for sent in (b"Bearer s\xc3\xa93cret", b"Bearer \xff", b"Bearer", b"", b"bearer s3cret2"):
+            assert client.get("/api/model", headers={"Authorization": sent}).status_code == 401
+        assert client.get("/api/model", headers={"Authorization": "bearer s3cret"}).status_code == 200
+
+
 def test_headers_keep_other_sites_out(client):
     for path in ("/", "/api/model", "/page/main.js", "/nothing"):
         answer = client.get(path, headers={"Origin": "http://elsewhere.example"})
@@ -107,6 +120,11 @@ def test_samples(client, tmp_path):
     assert [(one.title, one.media_type) for one in from_folder(tmp_path, 5000)] == [("cow", "image/jpeg")]
     with pytest.raises(JoemError, match=r"cow\.jpg cannot be a sample.*64 x 64"):
         from_folder(tmp_path, 50)
+    (tmp_path / "cow.jpg").rename(tmp_path / "a.jpg")
+    (tmp_path / "b.tif").write_bytes(as_file(scene_image(), "TIFF"))  # which browsers do not show
+    scan = from_folder(tmp_path, 5000)[1]
+    assert (scan.title, scan.media_type) == ("b", "image/png")
+    assert list(Image.open(io.BytesIO(scan.content)).get_flattened_data()) == list(scene_image().get_flattened_data())
     with pytest.raises(JoemError, match="no sample pictures"):
         from_folder(tmp_path / "none", 50)
 
@@ -134,6 +152,11 @@ def test_limits_are_checked():
         Limits(workers=0)
     with pytest.raises(BadUsage, match="255 at most, got 256"):
         Limits(classes=256)
+    for seconds in (1e9, float("inf")):
+        with pytest.raises(BadUsage, match=r"limits\.seconds can be 86400 \(a day\) at most"):
+            Limits(seconds=seconds)
+    with pytest.raises(BadUsage, match=r"limits\.header_seconds must be more than 0"):
+        Limits(header_seconds=float("nan"))
 
 
 def test_serve_and_stop(segmenter, tmp_path):
@@ -150,6 +173,9 @@ def test_serve_and_stop(segmenter, tmp_path):
         "4096",
         "--limits.connections",
         "2",
+        "--trusted-proxies",
+        "10.0.0.1",
+        "10.1.0.0/16",
         "--allowed-hosts",
         "joem.lan",
         "joem.example",
@@ -167,11 +193,11 @@ def test_serve_and_stop(segmenter, tmp_path):
                 assert encode(client)
                 address = (client.base_url.host, client.base_url.port)
                 with socket.create_connection(address), socket.create_connection(address):
-                    assert httpx.get(f"{client.base_url}/health").status_code == 503
+                    assert httpx.get(f"{client.base_url}/health").status_code == 429
         finally:
             process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0
-        assert process.stderr.read().split() == ["WARNING:", "Exceeded", "concurrency", "limit."]
+        assert process.stderr.read() == ""
 
 
 def test_bad_ways_to_serve(segmenter, tmp_path, capsys, monkeypatch):
@@ -186,6 +212,13 @@ def test_bad_ways_to_serve(segmenter, tmp_path, capsys, monkeypatch):
     (tmp_path / "empty").write_text(" \n")
     assert cli.main([*words, "--token-file", str(tmp_path / "empty")]) == 2
     assert "is empty" in capsys.readouterr().err
+    (tmp_path / "accents").write_text("pässwort\n", encoding="utf-8")
+    assert cli.main([*words, "--token-file", str(tmp_path / "accents")]) == 2
+    assert "one word of ASCII" in capsys.readouterr().err
+    assert cli.main([*words, "--limits.seconds", "1e9"]) == 2
+    assert "a day" in capsys.readouterr().err
+    assert cli.main([*words, "--trusted-proxies", "*"]) == 2
+    assert "IP addresses or networks" in capsys.readouterr().err
     for module in ("joem.web.app", "joem.web.server"):
         monkeypatch.delitem(sys.modules, module, raising=False)
     monkeypatch.setitem(sys.modules, "uvicorn", None)

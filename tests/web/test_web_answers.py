@@ -1,14 +1,16 @@
 """What the service answers, compared with what Python gives."""
 
+import hashlib
 import io
 
 import numpy as np
 import pytest
+from fastapi.testclient import TestClient
 from PIL import Image
-from serving import KINDS, NAMES, as_file, connect, encode, scene_image, send, unpack, untrained
+from serving import HERE, KINDS, NAMES, as_file, connect, encode, scene_image, send, unpack, untrained
 
 from joem import Segmenter, decision
-from joem.web import Limits
+from joem.web import Limits, create_app
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +51,27 @@ def test_every_format_is_read(client, segmenter, kind):
     at = f"/api/scenes/{send(client, body, f'image/{kind}').json()['scene']}"
     expected = segmenter.encode(Image.open(io.BytesIO(body))).segment(NAMES)
     assert client.post(f"{at}/segment", json={"names": NAMES}).json()["areas"] == expected.areas()
+
+
+@pytest.mark.parametrize("kind", ["IMAGE/PNG", "Image/Png; q=1"])
+def test_content_types_in_capitals(client, kind):
+    assert send(client, as_file(scene_image()), kind).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        b"no TIFF header",
+        b"II*\0\x08\0\0\0\x01\0",
+        b"II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0",
+        b"MM\0*\xff\xff\xff\xff",
+    ],
+)
+def test_a_damaged_exif_block_is_no_reason_to_refuse(client, block):
+    body = as_file(scene_image(), "JPEG", exif=b"Exif\0\0" + block)
+    answer = send(client, body, "image/jpeg")
+    assert answer.status_code == 200, answer.text
+    assert (answer.json()["width"], answer.json()["height"]) == (64, 64)
 
 
 def test_a_turned_photo_is_set_upright(client):
@@ -149,6 +172,21 @@ def test_a_picture_is_encoded_once(client, segmenter, monkeypatch):
     at = encode(client)
     for rule in decision.RULES:
         assert client.post(f"{at}/segment", json={"names": ["purple cow", "sky"], "rule": rule}).status_code == 200
+
+
+def test_a_key_tells_nothing_of_what_others_sent(segmenter, monkeypatch):
+    body, encoded, encode_one = as_file(scene_image()), [], segmenter.encode
+    monkeypatch.setattr(segmenter, "encode", lambda image: encoded.append(1) or encode_one(image))
+    app = create_app(segmenter)
+    keys = []
+    for address in ("192.0.2.1", "192.0.2.2", "192.0.2.1"):
+        client = TestClient(app, HERE, client=(address, 4000))
+        keys.append(send(client, body).json()["scene"])
+    assert keys[0] == keys[2] != keys[1]
+    assert len(encoded) == 2
+    assert hashlib.sha256(body).hexdigest() not in keys
+    elsewhere = TestClient(create_app(segmenter), HERE, client=("192.0.2.1", 4000))
+    assert send(elsewhere, body).json()["scene"] not in keys
 
 
 def test_what_the_model_knows(client, segmenter):

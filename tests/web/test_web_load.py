@@ -1,24 +1,27 @@
 """Many requests at once, slow ones, and what is kept in memory."""
 
 import asyncio
+import os
+import platform
 import socket
 import threading
-from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
 
 import httpx2 as httpx
 import pytest
 import torch
-import uvicorn
-from serving import as_file, connect, encode, scene_image, send, untrained
+from serving import as_file, connect, encode, later, listening, scene_image, send, slow, untrained, wait_until_inside
 
 from joem import Segmenter
+from joem.engine import return_freed_memory
 from joem.segmenter import Scene
 from joem.web import Limits, create_app, decoding
-from joem.web.cache import SceneCache
+from joem.web.access import Access
+from joem.web.cache import SceneCache, bytes_of
 from joem.web.failures import Refusal
 from joem.web.metrics import Metrics
 from joem.web.middleware import Admission, BoundedSend, RequestBounds
-from joem.web.server import _listen
 from joem.web.service import Service
 from joem.web.work import Workers
 
@@ -26,33 +29,6 @@ from joem.web.work import Workers
 @pytest.fixture(scope="module")
 def segmenter(shared_tiny) -> Segmenter:
     return untrained(shared_tiny)
-
-
-@contextmanager
-def slow(segmenter, monkeypatch):
-    """A segmenter that encodes only when told."""
-    go, encode = threading.Event(), segmenter.encode
-    monkeypatch.setattr(segmenter, "encode", lambda image: go.wait(20) and encode(image))
-    try:
-        yield go
-    finally:
-        go.set()
-
-
-def later(function, *arguments):
-    """Call a function in a thread; the list it returns gets the answer."""
-    found = []
-    thread = threading.Thread(target=lambda: found.append(function(*arguments)))
-    thread.start()
-    return thread, found
-
-
-def wait_until_inside(client, count):
-    for _ in range(2000):
-        if f"joem_requests {count:.1f}" in client.get("/metrics").text:
-            return
-        threading.Event().wait(0.005)
-    pytest.fail(f"there never were {count} requests under way")
 
 
 def test_health_answers_while_it_works(segmenter, monkeypatch):
@@ -95,6 +71,37 @@ def test_work_that_takes_too_long(segmenter, monkeypatch):
     assert len(begun) == 2  # what still waited when its time was over was dropped
 
 
+def test_work_that_could_not_be_done_in_time_is_refused_at_once(monkeypatch):
+    workers, go, now = Workers(Limits(workers=2, seconds=30)), threading.Event(), [0.0]
+    monkeypatch.setattr("joem.web.work.time", SimpleNamespace(perf_counter=lambda: now[0]))
+
+    def take_ten_seconds():
+        now[0] += 10
+
+    async def main():
+        await workers.run(take_ten_seconds)
+        under_way = [asyncio.ensure_future(workers.run(lambda: go.wait(20))) for _ in range(6)]
+        await asyncio.sleep(0)
+        # The seventh would wait for five on two threads, then take its own ten seconds: 35.
+        with pytest.raises(Refusal, match="try again in 5 s") as refusal:
+            await workers.run(take_ten_seconds)
+        assert (refusal.value.status_code, refusal.value.headers) == (503, {"Retry-After": "5"})
+        go.set()
+        assert all(await asyncio.gather(*under_way))
+        await workers.run(take_ten_seconds)
+
+    asyncio.run(main())
+    workers.close()
+
+
+def test_a_slow_start_does_not_stop_the_service(monkeypatch):
+    workers, now = Workers(Limits(workers=1, seconds=30)), [0.0]
+    monkeypatch.setattr("joem.web.work.time", SimpleNamespace(perf_counter=lambda: now[0]))
+    for seconds in (1000, 1, 1):  # nothing waits, so nothing is refused
+        asyncio.run(workers.run(lambda seconds=seconds: now.__setitem__(0, now[0] + seconds)))
+    workers.close()
+
+
 def test_a_body_that_comes_too_slowly():
     async def drip():
         await asyncio.sleep(5)
@@ -105,7 +112,7 @@ def test_a_body_that_comes_too_slowly():
         assert refusal.value.status_code == 408
 
     limits = Limits(seconds=0.05)
-    bounds = RequestBounds(app, Admission(limits), limits, Metrics())
+    bounds = RequestBounds(app, Access(), Admission(limits), limits, Metrics())
     scope = {"type": "http", "method": "POST", "path": "/api/scenes", "headers": [(b"host", b"localhost")]}
     asyncio.run(bounds(scope, drip, None))
 
@@ -122,25 +129,12 @@ def test_an_answer_goes_in_pieces():
     assert [message.get("more_body", False) for message in sent] == [True, True, True, False]
 
 
-@contextmanager
-def listening(app, seconds):
-    """The app on a real socket."""
-    listener = _listen("127.0.0.1", 0, seconds)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="critical"))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-    thread.start()
-    try:
-        yield server, listener.getsockname()
-    finally:
-        server.should_exit = True
-        thread.join()
-
-
 @pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="only Linux lets go of closed connections")
 def test_a_client_that_never_reads_counts_and_is_dropped(segmenter, monkeypatch):
     monkeypatch.setattr(Service, "ranking", lambda *_: bytes(28_000_000))
-    app = create_app(segmenter, Limits(seconds=2))
-    with listening(app, 2) as (server, address), httpx.Client(base_url=f"http://127.0.0.1:{address[1]}") as client:
+    limits = Limits(seconds=2)
+    app = create_app(segmenter, limits)
+    with listening(app, limits) as (server, address), httpx.Client(base_url=f"http://127.0.0.1:{address[1]}") as client:
         headers = "Host: localhost\r\nContent-Type: application/json\r\nContent-Length: 2"
         request = f"POST {encode(client)}/ranking HTTP/1.1\r\n{headers}\r\n\r\n{{}}"
         with socket.create_connection(address) as silent:
@@ -176,11 +170,11 @@ def test_closing_finishes_what_runs_and_drops_what_waits():
 
 
 def a_scene(numbers):
-    return Scene(None, torch.zeros(0, dtype=torch.uint8), torch.zeros(numbers))
+    return Scene(None, torch.zeros(3, 0, 0, dtype=torch.uint8), torch.zeros(1, numbers, 1, 1))
 
 
 def test_the_cache_keeps_what_was_used_last_within_its_bytes():
-    cache = SceneCache(1000)
+    cache = SceneCache(1000, prototypes=0)
     for key in "abc":
         cache.put(key, a_scene(80))
     cache.get("a")
@@ -193,6 +187,41 @@ def test_the_cache_keeps_what_was_used_last_within_its_bytes():
     assert (len(cache), cache.bytes) == (1, 2000)
     cache.put("f", a_scene(10))
     assert (len(cache), cache.bytes) == (1, 40)
+
+
+@pytest.mark.parametrize("size", [(64, 64), (200, 31)])
+def test_the_cache_counts_what_scenes_come_to_hold(segmenter, size):
+    names = [f"{colour} {thing}" for colour in ("red", "blue") for thing in ("cow", "cat", "dog", "car", "cup")]
+    scene = segmenter.encode(scene_image(size=max(size)).crop((0, 0, *size)))
+    counted = bytes_of(scene, prototypes=len(names) + 1)
+    scene.segment(names).to_dict()
+    ((classes, ranking),) = scene._latest.values()
+    kept = (scene.features, scene.pixels, scene._norms.squares, classes.prototypes, *ranking)
+    assert counted == sum(tensor.untyped_storage().nbytes() for tensor in kept)
+
+
+def test_memory_is_given_back_after_work(monkeypatch):
+    returned = []
+    monkeypatch.setattr("joem.web.work.return_freed_memory", lambda: returned.append(1))
+    workers = Workers(Limits())
+    assert asyncio.run(workers.run(lambda: 7)) == 7
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(workers.run(lambda: 1 / 0))
+    workers.close()
+    assert returned == [1, 1]
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc keeps what is freed")
+def test_freed_memory_between_kept_blocks_is_given_back():
+    def resident():
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    blocks = [torch.ones(25_000) for _ in range(2000)]
+    before, kept = resident(), blocks[::50]
+    del blocks
+    return_freed_memory()
+    assert resident() < before - 100_000_000
+    assert all(bool((block == 1).all()) for block in kept)
 
 
 def test_a_scene_that_was_let_go_can_be_sent_again(segmenter):

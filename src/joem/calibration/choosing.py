@@ -1,8 +1,8 @@
 """Lambda, the rule and its parameter chosen by training with some seen classes held out; unseen ones stay out of it."""
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +10,9 @@ import numpy as np
 import yaml
 
 from joem import decision, engine, jobs, methods, parallel
-from joem.calibration.folds import fold_problems, fold_recipe, try_fold
-from joem.calibration.sweep import parameter_of
-from joem.decision import Decision, Rule
+from joem.calibration.folds import fold_problems, fold_recipe, train_in
+from joem.calibration.sweep import sweep
+from joem.decision import Decision, Rule, parameter_of
 from joem.engine import Problem
 from joem.errors import BadUsage
 from joem.io import write_json, write_text
@@ -59,6 +59,12 @@ class Choice:
         chosen = base if self.sc_weight is None else base.changed(method={"sc_weight": self.sc_weight})
         return replace(chosen, decision=self.decision)
 
+    def write(self, base: Recipe, out: Path) -> None:
+        """Write the recipe with what was chosen, and why."""
+        heading = "# Chosen by joem tune on held-out seen classes; tuned.json beside this file says why.\n"
+        write_text(out / "recipe.yaml", heading + yaml.safe_dump(self.recipe(base).to_dict(), sort_keys=False))
+        write_json(out / "tuned.json", self.to_dict())
+
     def to_dict(self) -> dict[str, Any]:
         """A form that JSON can hold."""
         return {
@@ -70,100 +76,80 @@ class Choice:
         }
 
 
-def tune(
-    recipe: Recipe,
-    problem: Problem,
-    out: Path,
-    lambdas: Sequence[float] | None = None,
-    folds: int | None = None,
-    used: int | None = None,
-) -> Choice:
-    """`choose`, of the paper's grid of lambda if none is given; writes recipe.yaml and tuned.json into `out`."""
-    if lambdas is None and methods.get(recipe.method.name).has_lambda:
-        lambdas = LAMBDAS
-    found = choose(recipe, problem, out, lambdas, folds, used)
-
-    def write() -> None:
-        heading = "# Chosen by joem tune on held-out seen classes; tuned.json beside this file says why.\n"
-        write_text(out / "recipe.yaml", heading + yaml.safe_dump(found.recipe(recipe).to_dict(), sort_keys=False))
-        write_json(out / "tuned.json", found.to_dict())
-
-    parallel.from_first(write)
-    return found
-
-
-def choose(
-    recipe: Recipe,
-    problem: Problem,
-    out: Path | None,
-    lambdas: Sequence[float] | None = None,
-    folds: int | None = None,
-    used: int | None = None,
-) -> Choice:
-    """Choose lambda, the rule and the value of every parameter on seen classes held out as if unseen.
+@dataclass(frozen=True)
+class Folds:
+    """Trainings with some seen classes held out as if unseen, by which lambda, the rule and its values are chosen.
 
     Neither the unseen classes nor the evaluation pictures are touched: every fold is cut from the training pictures
-    that show seen classes only. Of the values whose hIoU, averaged over the folds, is within a point of the best, the
-    one with the least correction is chosen.
-
-    Every pair of a lambda and a fold is a job of `joem.jobs` in a folder of its own: the same call goes on where it
-    stopped, and any number of processes or machines that make the same call share the work.
+    that show seen classes only. Every pair of a lambda and a fold is a job of `joem.jobs` in a folder of its own: the
+    same call goes on where it stopped, and any number of processes or machines that make the same call share the work.
 
     Args:
         recipe: what to train in every fold.
         problem: the whole problem.
         out: folder of the jobs; None keeps nothing.
         lambdas: the values of lambda to try, the recipe's own if None.
-        folds: into how many parts the seen classes are cut, see `fold_problems`.
+        count: into how many parts the seen classes are cut, see `fold_problems`.
         used: how many of the folds to train, all if None.
     """
-    engine.launched(recipe.train)  # processes that train together also choose together
-    found = jobs.run_all(fold_jobs(recipe, problem, out, lambdas, folds, used), "folds")
-    return conclude(recipe, list(found.values()))
 
+    recipe: Recipe
+    problem: Problem
+    out: Path | None = None
+    lambdas: Sequence[float] | None = None
+    count: int | None = None
+    used: int | None = None
 
-def fold_jobs(
-    recipe: Recipe,
-    problem: Problem,
-    out: Path | None,
-    lambdas: Sequence[float] | None = None,
-    folds: int | None = None,
-    used: int | None = None,
-) -> dict[tuple[float | None, int], Job]:
-    """The jobs of `choose`: (lambda, number of the fold) -> job."""
-    has_lambda = methods.get(recipe.method.name).has_lambda
-    if lambdas and not has_lambda:
-        raise BadUsage(f"{recipe.method.name} has no lambda to choose: leave --lambdas out.")
-    tried = [recipe.changed(method={"sc_weight": value}) for value in lambdas or ()] or [recipe]
-    parts = enumerate(fold_problems(problem, folds, recipe.train.seed, used))
-    return {
-        (_lambda(each), number): _fold_job(each, problem, fold, out, number)
-        for each, (number, fold) in itertools.product(tried, parts)
-    }
+    def jobs(self) -> dict[tuple[float | None, int], Job]:
+        """The trainings: (lambda, number of the fold) -> job."""
+        if self.lambdas and not methods.get(self.recipe.method.name).has_lambda:
+            raise BadUsage(f"{self.recipe.method.name} has no lambda to choose: leave --lambdas out.")
+        tried = [self.recipe.changed(method={"sc_weight": value}) for value in self.lambdas or ()] or [self.recipe]
+        parts = fold_problems(self.problem, self.count, self.recipe.train.seed, self.used)
+        return {
+            (_lambda(recipe), number): self._job(recipe, fold, number)
+            for recipe in tried
+            for number, fold in enumerate(parts)
+        }
+
+    def _job(self, recipe: Recipe, fold: Problem, number: int) -> Job:
+        held_out, value = list(fold.vocabulary.unseen), _lambda(recipe)
+        folder = self.out and self.out / ("" if value is None else f"lambda-{value:g}") / f"fold-{number}"
+
+        def work() -> dict[str, Any]:
+            curves = sweep(train_in(folder, fold_recipe(recipe, self.problem, fold), fold), fold)
+            described = {"held_out": held_out, "curves": {rule: each.to_dict() for rule, each in curves.items()}}
+            return described if value is None else {"lambda": value, **described}
+
+        return Job(
+            folder and folder / "curves.json",
+            {"recipe": recipe.identity(), "held_out": held_out},
+            work,
+            leftovers=(folder / "checkpoints", folder / "model") if folder else (),
+        )
+
+    def choose(self) -> Choice:
+        """Do the jobs and choose lambda, the rule and the value of every parameter.
+
+        Of the values whose hIoU, averaged over the folds, is within a point of the best, the one with the least
+        correction is chosen.
+        """
+        engine.launched(self.recipe.train)  # processes that train together also choose together
+        return conclude(self.recipe, list(jobs.run_all(self.jobs(), "folds").values()))
+
+    def tune(self) -> Choice:
+        """`choose`, of the paper's grid of lambda if none is given; writes recipe.yaml and tuned.json into `out`."""
+        if self.lambdas is None and methods.get(self.recipe.method.name).has_lambda:
+            return replace(self, lambdas=LAMBDAS).tune()
+        found = self.choose()
+        if self.out is not None:
+            parallel.from_first(partial(found.write, self.recipe, self.out))
+        return found
 
 
 def _lambda(recipe: Recipe) -> float | None:
     value: float | None = getattr(recipe.method, "sc_weight", None)
     return value if methods.get(recipe.method.name).has_lambda else None
-
-
-def _fold_job(recipe: Recipe, problem: Problem, fold: Problem, out: Path | None, number: int) -> Job:
-    held_out, value = list(fold.vocabulary.unseen), _lambda(recipe)
-    folder = None
-    if out is not None:
-        folder = (out if value is None else out / f"lambda-{value:g}") / f"fold-{number}"
-
-    def work() -> dict[str, Any]:
-        curves = try_fold(fold_recipe(recipe, problem, fold), fold, folder)
-        described = {"held_out": held_out, "curves": {rule: each.to_dict() for rule, each in curves.items()}}
-        return described if value is None else {"lambda": value, **described}
-
-    return Job(
-        folder and folder / "curves.json",
-        {"recipe": recipe.identity(), "held_out": held_out},
-        work,
-        leftovers=(folder / "checkpoints", folder / "model") if folder else (),
-    )
 
 
 def candidates(own: str | None = None) -> tuple[Rule, ...]:
@@ -173,7 +159,7 @@ def candidates(own: str | None = None) -> tuple[Rule, ...]:
 
 
 def conclude(recipe: Recipe, folds: list[dict[str, Any]]) -> Choice:
-    """What the results of all `fold_jobs` say."""
+    """What the results of all `Folds.jobs` say."""
     found: dict[float | None, tuple[Decision, float, int]] = {}
     for value in dict.fromkeys(fold.get("lambda") for fold in folds):
         curves = [fold["curves"] for fold in folds if fold.get("lambda") == value]

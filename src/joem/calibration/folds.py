@@ -1,4 +1,4 @@
-"""Problems with some SEEN classes held out as if unseen, and how a recipe is trained and swept on one of them."""
+"""Problems with some SEEN classes held out as if unseen, and how a recipe is trained on one of them."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -6,7 +6,6 @@ from pathlib import Path
 import torch
 
 from joem import data, engine, methods, parallel
-from joem.calibration.sweep import Curve, sweep
 from joem.engine import Model, Problem
 from joem.errors import BadUsage, JoemError
 from joem.recipe import Recipe
@@ -68,11 +67,6 @@ def fold_recipe(recipe: Recipe, problem: Problem, fold: Problem) -> Recipe:
     epochs = max(1, round(recipe.train.epochs * whole / part))
     method = methods.get(recipe.method.name).for_fold(recipe.method, problem.vocabulary.unseen)
     return replace(recipe, train=replace(recipe.train, epochs=epochs), method=method)
-
-
-def try_fold(recipe: Recipe, fold: Problem, folder: Path | None) -> dict[str, Curve]:
-    """Train on what a fold leaves seen and sweep every rule on what it holds out."""
-    return sweep(train_in(folder, recipe, fold), fold)
 
 
 def train_in(folder: Path | None, recipe: Recipe, problem: Problem | None = None) -> Model:

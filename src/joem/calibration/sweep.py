@@ -1,7 +1,5 @@
 """The whole seen-unseen trade-off of a rule from one pass: every value of its parameter at the cost of one."""
 
-import csv
-import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -10,21 +8,14 @@ import torch
 from torch import Tensor
 
 from joem import decision, engine, scores
-from joem.decision import Parameter, Ranking
+from joem.decision import Decision, Ranking, parameter_of
 from joem.engine import Model, Problem
-from joem.errors import BadUsage, choose
-from joem.scores import Scores
+from joem.errors import BadUsage
+from joem.io import csv_text
+from joem.scores import SCORES, Scores
 from joem.vocabulary import VOID, class_mask
 
 _PENDING = 1 << 20  # counts that may wait to be sorted in
-
-
-def parameter_of(rule: str) -> Parameter:
-    """What a rule is swept over; a rule that has nothing to set answers with the list of those that do."""
-    known = decision.calibrated()
-    found = known[choose("rule to sweep", rule, known)].parameter
-    assert found is not None
-    return found
 
 
 @dataclass(frozen=True)
@@ -107,7 +98,7 @@ class Sweep:
         # Bounds rise with the strength of the correction.
         self._sign = 1 if parameter.rises else -1
         self._bounds = [self._sign * parameter.check(value) for value in values]
-        if not self._bounds or sorted(set(self._bounds)) != self._bounds:
+        if not values or parameter.ordered(values) != list(values):
             order = "rise" if parameter.rises else "fall"
             raise BadUsage(f"The grid of {parameter.name} must {order} from value to value, got {list(values)}.")
         self.rule, self.values, self.count = rule, tuple(values), count
@@ -254,25 +245,26 @@ def new_sweeps(
     problem: Problem,
     rules: Iterable[str] | None = None,
     grids: Mapping[str, Sequence[float]] | None = None,
+    marked: Decision | None = None,
 ) -> dict[str, Sweep]:
-    """The evaluators of `sweep`, for a pass that others look at too: rule -> sweep."""
-    parameters = {rule: parameter_of(rule) for rule in (decision.calibrated() if rules is None else rules)}
-    prototypes = model.prototypes()
-    reach, given = float(torch.cdist(prototypes, prototypes).max()), grids or {}
-    return {
-        rule: Sweep(rule, given.get(parameter.name) or parameter.grid(reach), len(problem.vocabulary))
-        for rule, parameter in parameters.items()
-    }
+    """The evaluators of `sweep`, for a pass that others look at too; the values of `marked` are put on their grids."""
+    prototypes, found = model.prototypes(), {}
+    reach = float(torch.cdist(prototypes, prototypes).max())
+    for rule in decision.calibrated() if rules is None else rules:
+        parameter = parameter_of(rule)
+        values = (grids or {}).get(parameter.name) or parameter.grid(reach)
+        if marked is not None:
+            values = parameter.ordered({*values, marked.replace(rule).value})
+        found[rule] = Sweep(rule, values, len(problem.vocabulary))
+    return found
 
 
 def to_csv(curves: Iterable[Curve]) -> str:
     """All points of all curves as one table."""
-    text = io.StringIO()
-    columns = ("rule", "parameter", "value", "miou_seen", "miou_unseen", "hiou", "true_unseen", "seen_as_unseen")
-    writer = csv.DictWriter(text, columns, extrasaction="ignore")
-    writer.writeheader()
-    for curve in curves:
-        for point in curve.points():
-            value = point.pop(curve.parameter)
-            writer.writerow({"rule": curve.rule, "parameter": curve.parameter, "value": value, **point})
-    return text.getvalue()
+    columns = (*SCORES, "true_unseen", "seen_as_unseen")
+    rows = [
+        [curve.rule, curve.parameter, point[curve.parameter], *(point[name] for name in columns)]
+        for curve in curves
+        for point in curve.points()
+    ]
+    return csv_text([["rule", "parameter", "value", *columns], *rows])

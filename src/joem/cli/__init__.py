@@ -1,6 +1,7 @@
 """The command line: thin, quick to start, errors on stderr, exit 0 (done), 1 (failed) or 2 (bad usage)."""
 
 import inspect
+import io
 import json
 import os
 import sys
@@ -11,7 +12,7 @@ from joem import __version__, parallel
 from joem.cli import comparing, datasets, learning, scoring, using
 from joem.cli.output import Incomplete
 from joem.cli.parser import Command, Told, parse
-from joem.errors import BadUsage, JoemError, choose
+from joem.errors import BadUsage, JoemError, ProcessLost, choose
 
 COMMANDS: dict[str, Command] = {
     "quickstart": learning.quickstart,
@@ -27,6 +28,7 @@ COMMANDS: dict[str, Command] = {
     "serve": using.serve,
     "data": datasets.data,
     "data prepare": datasets.prepare,
+    "data import": datasets.import_masks,
 }
 """Every command: a typed function whose docstring is its help."""
 
@@ -45,6 +47,8 @@ Your photo:   joem predict photo.jpg --classes "person, puppy"
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # names may hold what the terminal's encoding does not
     if not words or words[0] in {"-h", "--help", "--version"}:
         print(__version__ if words[:1] == ["--version"] else _overview().rstrip())
         return 0
@@ -52,7 +56,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         _run(words)
     except JoemError as error:
         # With another code than 0, a launcher would kill the first process before it has told why.
-        return _fail(error, 2 if isinstance(error, BadUsage) else 1) if _is_first() else 0
+        told = parallel.is_first() or isinstance(error, ProcessLost)
+        return _fail(error, 2 if isinstance(error, BadUsage) else 1) if told else 0
     except BrokenPipeError:  # whoever reads the output, `head` for instance, has enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
@@ -75,7 +80,7 @@ def _run(words: Sequence[str]) -> None:
     arguments, as_json = parsed
     found = _tell(COMMANDS[name](**arguments), quiet=as_json)
     outcome = found if isinstance(found, Incomplete) else Incomplete(found)
-    if as_json and outcome.found is not None and _is_first():
+    if as_json and outcome.found is not None and parallel.is_first():
         print(json.dumps(outcome.found, indent=2))
     if outcome.failure:
         raise JoemError(outcome.failure)
@@ -86,17 +91,10 @@ def _tell(told: Told, quiet: bool) -> Any:
     try:
         while True:
             line = next(told)
-            if not quiet and _is_first():
+            if not quiet and parallel.is_first():
                 print(line, flush=True)
     except StopIteration as end:
         return end.value
-
-
-def _is_first() -> bool:
-    """Whether this process speaks: of those that work together, only the first does."""
-    from joem import parallel
-
-    return "torch" not in sys.modules or parallel.is_first()
 
 
 def _fail(message: object, code: int) -> int:

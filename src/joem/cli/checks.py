@@ -1,9 +1,9 @@
 """What can be refused before torch is imported: values that no rule takes, and files that are not there."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from joem import decision, model_folder, recipe
 from joem.errors import BadUsage, JoemError
@@ -75,6 +75,41 @@ def vector_files(spec: str) -> None:
                 f"There is no file of word vectors at {files[0]}: give the path of a .vec, .txt or .bin file, with a "
                 "recipe as --semantics.vectors word2vec:FILE."
             )
+
+
+class ShownClass(NamedTuple):
+    """A class by an example: a photo, and a mask of the same size or points on it."""
+
+    name: str
+    photo: str
+    where: str | list[tuple[int, int, bool]]
+
+
+def examples(texts: Sequence[str]) -> list[ShownClass]:
+    """Read examples, NAME=PHOTO,MASK or NAME=PHOTO,X:Y,!X:Y, and refuse those that are written otherwise or not there.
+
+    >>> examples(["flag=pyproject.toml,12:34,!5:6"])
+    [ShownClass(name='flag', photo='pyproject.toml', where=[(12, 34, True), (5, 6, False)])]
+    """
+    return [_example(text) for text in texts]
+
+
+def _example(text: str) -> ShownClass:
+    name, _, rest = text.partition("=")
+    photo, _, where = rest.partition(",")
+    name, photo, where = name.strip(), photo.strip(), where.strip()
+    if not (name and photo and where):
+        raise BadUsage(
+            f"--example takes NAME=PHOTO,MASK, or points as NAME=PHOTO,X:Y with ! before those that are not, got "
+            f"{text!r}. Example: --example flag=photo.jpg,120:80"
+        )
+    points = [re.fullmatch(r"(!?)(\d{1,6}):(\d{1,6})", part.strip()) for part in where.split(",")]
+    for file in [photo] if all(points) else [photo, where]:
+        if not Path(file).is_file():
+            raise BadUsage(f"There is no file {file!r} for the example of {name!r}.")
+    if all(points):
+        return ShownClass(name, photo, [(int(each[2]), int(each[3]), not each[1]) for each in points if each])
+    return ShownClass(name, photo, where)
 
 
 def _mapping(section: Any) -> Mapping[str, Any]:

@@ -7,6 +7,12 @@ from joem.cli import checks
 from joem.cli.output import Incomplete
 from joem.cli.parser import Changes, CommandLine, Names, Told
 
+PaperJob = Literal[
+    "table1", "table2", "table3", "fig5", "supp-table2", "supp-table3",
+    "supp-fig2", "supp-fig3", "supp-fig4", "supp-fig6",
+]  # fmt: skip
+"""The names of `studies.JOBS`, known here without importing torch."""
+
 
 def compare(
     *,
@@ -58,9 +64,9 @@ def compare(
 
 
 def reproduce(
-    name: str | None = None,
+    name: PaperJob | None = None,
     *,
-    scale: str = "paper",
+    scale: Literal["paper", "lite"] = "paper",
     root: str | None = None,
     vectors: str | None = None,
     folds: int = 3,
@@ -68,14 +74,13 @@ def reproduce(
 ) -> Told:
     """A table or figure of the paper, with the published values beside ours.
 
-    Trains what it needs and writes a table, and figures where the paper has them. Without a name, lists the jobs. Runs
-    that are done are kept.
+    Trains what it needs and writes a table, and figures where the paper has them. Runs that are done are kept.
 
     Example:
         joem reproduce fig5 --scale lite --root VOCdevkit
 
     Args:
-        name: which table or figure.
+        name: which table or figure; without one, all are listed.
         scale: paper (its networks and data) or lite (VOC on a CPU).
         root: where the data are, if not where the recipes say.
         vectors: source of word vectors, if not the recipes' own.
@@ -93,7 +98,7 @@ def reproduce(
             yield f"  {each:12} {job.about} ({' or '.join(job.protocols)})"
         return {each: {"about": job.about, "scales": list(job.protocols)} for each, job in studies.JOBS.items()}
     folder = out or Path("runs") / "reproduce" / name
-    rows = studies.reproduce(name, folder, scale, root, vectors, folds)
+    rows = studies.reproduce(studies.Request(name, folder, scale, root, vectors, folds))
     yield f"{'':56}{'seen / unseen / hIoU':>24}{'published':>24}  on"
     for row in rows:
         ours, theirs = _three(row), _three(row["published"])

@@ -28,7 +28,7 @@ def quickstart(*, out: Path = Path("quickstart"), recipe: str = "scenes", seed: 
     numbers = study.run(recipes.load(recipe, changes), out).to_dict()
     rows = [(rule.upper(), row) for rule, row in numbers["results"].items()]
     rows += [(f"{rule.upper()}, shuffled words", row) for rule, row in numbers["shuffled_control"].items()]
-    yield from table("rule", ("miou_seen", "miou_unseen", "hiou"), rows)
+    yield from table("rule", rows)
     new = numbers["new_class"]
     yield f"\nA word that was not in training, {new['name']!r}: IoU {new['iou']:.1f}, added without training."
     yield f"Report: {out / 'report.html'}   model: {out / 'model'}   ({numbers['seconds']:.0f} s)"
@@ -38,8 +38,8 @@ def quickstart(*, out: Path = Path("quickstart"), recipe: str = "scenes", seed: 
 def train(recipe: str, *, out: Path | None = None, resume: bool = False, changes: Changes) -> Told:
     """Train a recipe on the classes you have masks for.
 
-    Every setting of the recipe can be given as --SECTION.KEY VALUE; with the recipe before --help, its own values are
-    shown.
+    Every setting of the recipe can be given as --SECTION.KEY VALUE; with the recipe before --help, its own values and
+    the settings of its method are shown.
 
     Example:
         joem train scenes --train.epochs 5 --out runs/a
@@ -93,7 +93,7 @@ def tune(
     settings = recipes.load(recipe, changes)
     folder = out or Path("runs") / f"{Path(recipe).stem}-tuned"
     problem = engine.open_problem(settings.data, needed=("train",))
-    found = calibration.tune(settings, problem, folder, lambdas, folds, used)
+    found = calibration.Folds(settings, problem, folder, lambdas, folds, used).tune()
     columns = [name for name in found.table[0] if name not in {"hiou", "folds"}]
     yield "".join(f"{column:>10}" for column in columns) + f"{'hIoU on held-out seen classes':>32}"
     for row in found.table:

@@ -1,6 +1,6 @@
 """How commands tell what they found: plain tables, and results that are there although something failed."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 
@@ -12,13 +12,15 @@ class Incomplete(NamedTuple):
 
 
 TITLES = {"miou_seen": "seen", "miou_unseen": "unseen", "hiou": "hIoU", "pixel_accuracy": "pixels right"}
-"""The scores in tables."""
+"""The scores that tables may have; the first three are those of the field."""
 
 
-def table(first: str, columns: Sequence[str], rows: Sequence[tuple[str, Mapping[str, Any]]]) -> Iterator[str]:
+def table(
+    first: str, rows: Iterable[tuple[str, Mapping[str, Any]]], columns: Sequence[str] = tuple(TITLES)[:3]
+) -> Iterator[str]:
     """Scores as lines, one row each.
 
-    >>> list(table("rule", ["hiou"], [("nn", {"hiou": 12.34})]))[1].split()
+    >>> list(table("rule", [("nn", {"hiou": 12.34})], ["hiou"]))[1].split()
     ['nn', '12.3']
     """
     yield f"{first:24}" + "".join(f"{TITLES[column]:>14}" for column in columns)

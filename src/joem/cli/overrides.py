@@ -62,25 +62,35 @@ def _value(text: str) -> Any:
     return value if value is None or isinstance(value, bool | int | float | list) else text
 
 
-def document(parser: argparse.ArgumentParser, name: str | None, changes: Mapping[str, Any]) -> None:
-    """List every setting of a recipe in the help of a command; without a name, those of the paper's method."""
+def document(parser: argparse.ArgumentParser, name: str | None, changes: Mapping[str, Any], named: bool) -> None:
+    """List the settings of a recipe in the help of a command.
+
+    Those of its method only where a recipe or a method was `named`: they stand beside the method, and to import it
+    with torch takes seconds.
+    """
     from joem import decision, recipe
 
-    found = recipe.load(name, changes) if name else recipe.Recipe.from_dict(changes)
+    values = recipe.values(name, changes) if name else changes
+    if named:
+        found = recipe.Recipe.from_dict(values)
+        sections, own = vars(found), found.decision.to_dict()
+    else:
+        sections, own = recipe.general_sections(values, []), values.get("decision", {})
     for section in (*recipe.SECTIONS, "method"):
-        _document(parser, section, getattr(found, section))
+        if sections.get(section):
+            _document(parser, section, sections[section])
+    if not named:
+        parser.add_argument_group("settings of method", "Each has its own: joem train RECIPE --help lists them.")
     group = parser.add_argument_group("settings of decision", "The rule at test time.")
-    _setting(group, "--decision.rule", f"{', '.join(decision.RULES)}", found.decision.rule)
+    _setting(group, "--decision.rule", ", ".join(decision.RULES), own.get("rule", "the method's own"))
     for parameter in decision.parameters().values():
-        value = found.decision.values.get(parameter.name, parameter.neutral)
-        _setting(group, f"--decision.{parameter.name}", parameter.about, value)
+        _setting(group, f"--decision.{parameter.name}", parameter.about, own.get(parameter.name, parameter.neutral))
 
 
 def _document(parser: argparse.ArgumentParser, prefix: str, values: Any) -> None:
     from joem.settings import documented, plain
 
-    kinds = [kind for kind in type(values).__mro__ if dataclasses.is_dataclass(kind)]
-    texts = {name: text for kind in reversed(kinds) for name, text in documented(kind).items()}
+    texts = documented(type(values))
     group = parser.add_argument_group(f"settings of {prefix}", (type(values).__doc__ or "").partition("\n")[0])
     for field in dataclasses.fields(values):
         value = getattr(values, field.name)

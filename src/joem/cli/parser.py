@@ -18,16 +18,12 @@ from typing import Annotated, Any, Literal, NoReturn, get_args, get_origin
 
 from joem.cli import overrides
 from joem.errors import BadUsage, choose
+from joem.settings import split_names
 
 Told = Generator[str, None, Any]
 """What a command gives: lines for people as it goes, and at the end what `--json` prints."""
 
 Command = Callable[..., Told]
-
-
-def split_names(text: str) -> list[str]:
-    """Names with commas between them."""
-    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def to_numbers(text: str) -> list[float]:
@@ -85,7 +81,8 @@ def parse(name: str, command: Command, words: Sequence[str]) -> tuple[dict[str, 
     parser.description = "\n\n".join([*about, f"Example: {parser.example}"])
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     if Changes in kinds:
-        overrides.document(parser, given.recipe, values[kinds[Changes]])
+        changes, default = values[kinds[Changes]], parameters["recipe"].default
+        overrides.document(parser, given.recipe, changes, given.recipe not in (None, default) or "method" in changes)
     parser.print_help()
     return None
 

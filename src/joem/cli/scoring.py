@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from joem import decision
 from joem.cli import checks
-from joem.cli.output import table
+from joem.cli.output import TITLES, table
 from joem.cli.parser import Names, RuleGrids, RuleValues, Told
 from joem.errors import BadUsage, choose
 
@@ -30,9 +30,8 @@ def evaluate(
     """
     checks.values_of_rule(rule, values)
     checks.model_with_data(model, root)
-    from joem import engine, parallel
+    from joem import engine
 
-    parallel.join()
     loaded, problem = load(model, device, root)
     own = loaded.recipe.decision
     # The model's own rule comes last: its classes and confusions are told.
@@ -40,13 +39,11 @@ def evaluate(
     rules = [rule] if rule else [*others, own.rule]
     decisions = [own.replace(name, **values) for name in rules]
     results = [found.to_dict() for found in engine.evaluate(loaded, problem, decisions)]
-    rows = [(row["rule"], row) for row in results]
-    yield from table("rule", ("miou_seen", "miou_unseen", "hiou", "pixel_accuracy"), rows)
+    yield from table("rule", ((row["rule"], row) for row in results), tuple(TITLES))
     last = results[-1]
     yield f"\nPer class with {last['rule']} (* unseen):"
-    for name, value in last["per_class"].items():
-        marked = name + (" *" if name in last["unseen"] else "")
-        yield f"  {marked:28} " + ("   -" if value is None else f"{value:5.1f}")
+    for name, value in zip(problem.vocabulary.starred, last["per_class"].values(), strict=True):
+        yield f"  {name:28} " + ("   -" if value is None else f"{value:5.1f}")
     yield "\nConfusions that hurt most:"
     for pair in last["worst_confusions"]:
         yield f"  {pair['truth']} taken for {pair['predicted']}: {pair['percent']:.1f} % of its pixels"
@@ -79,24 +76,25 @@ def sweep(
         grids: values to try, separated by commas; from no correction to the strongest if not given; for
         out: folder for the curves; RUN/sweep if not given.
     """
-    swept = [choose("rule to sweep", name, decision.calibrated()) for name in rules or decision.calibrated()]
-    tried = {name: _with_neutral(name, grid) for name, grid in grids.items() if grid}
-    for name in tried:
-        choose("parameter of the swept rules", name, [each.name for each in map(_parameter, swept)])
+    swept = list(rules or decision.calibrated())
+    known = {parameter.name: parameter for parameter in map(decision.parameter_of, swept)}
+    tried = {}
+    for name, grid in grids.items():
+        if grid:
+            parameter = known[choose("parameter of the swept rules", name, known)]
+            tried[name] = parameter.ordered([parameter.neutral, *map(parameter.check, grid)])
     checks.model_with_data(run, root)
-    from joem import calibration, parallel
+    from joem import calibration
     from joem.report import sweep_files
 
-    parallel.join()
-    loaded, problem = load(run, device, root)
-    _need_unseen(problem)
+    loaded, problem = load(run, device, root, need_unseen=True)
     curves = calibration.sweep(loaded, problem, swept, tried)
     folder = out or run / "sweep"
     sweep_files.save(curves, loaded.recipe.decision, folder)
     rows = [("nearest neighbour", next(iter(curves.values())).points()[0])]
     for rule, curve in curves.items():
         rows.append((f"{rule}, {curve.parameter} {curve.values[curve.best]:.3g}", curve.points()[curve.best]))
-    yield from table("best with hindsight", ("miou_seen", "miou_unseen", "hiou"), rows)
+    yield from table("best with hindsight", rows)
     yield "\n" + "   ".join(f"area under {rule}: {curve.area:.1f}" for rule, curve in curves.items())
     yield f"Curves: {folder}/curves.csv, curves.json and *.png"
     return [curve.to_dict() for curve in curves.values()]
@@ -131,41 +129,25 @@ def report(
     checks.model_with_data(run, root)
     from joem.report import run_page
 
-    loaded, problem = load(run, device, root)
-    _need_unseen(problem)
+    loaded, problem = load(run, device, root, need_unseen=True)
     file = out or run / "report.html"
     found = run_page.write(loaded, problem, run, file, (pair[0], pair[1]) if pair else None, figures)
     yield f"{found.own.scores}\nReport: {file}"
     return found.own.to_dict()
 
 
-def _need_unseen(problem: "Problem") -> None:
-    """Refuse, before the pass, a model for which every class was trained: there is no trade-off to show."""
-    if not problem.vocabulary.unseen:
+def load(path: Path, device: str, root: str | None, need_unseen: bool = False) -> "tuple[Model, Problem]":
+    """A model and the evaluation pictures it was made for, wherever they are now, for the processes that share them."""
+    from joem import engine, parallel
+
+    parallel.join()
+    model = engine.Model.load(path).to(device)
+    if root is not None:
+        model.recipe = model.recipe.changed(data={"root": root})  # stored maps go by it too
+    problem = engine.open_problem(model.recipe.data, needed=("val",))
+    if need_unseen and not problem.vocabulary.unseen:
         raise BadUsage(
             "This model has no unseen class, so there is no trade-off between seen and unseen ones to show: joem "
             "evaluate scores it; to hold classes out, train with --data.unseen."
         )
-
-
-def _parameter(rule: str) -> decision.Parameter:
-    found = decision.calibrated()[rule].parameter
-    assert found is not None  # of those that can be swept
-    return found
-
-
-def _with_neutral(name: str, grid: list[float]) -> list[float]:
-    """The values in the order of their correction, after the one that corrects nothing."""
-    parameter = decision.parameters()[name]
-    values = {parameter.neutral, *(parameter.check(value) for value in grid)}
-    return sorted(values, reverse=not parameter.rises)
-
-
-def load(path: Path, device: str, root: str | None) -> "tuple[Model, Problem]":
-    """A model and the evaluation pictures it was made for, wherever they are now."""
-    from joem import engine
-
-    model = engine.Model.load(path).to(device)
-    if root is not None:
-        model.recipe = model.recipe.changed(data={"root": root})  # stored maps go by it too
-    return model, engine.open_problem(model.recipe.data, needed=("val",))
+    return model, problem

@@ -1,19 +1,25 @@
 """Commands that use a trained model: predict, export, serve."""
 
 import sys
+from collections.abc import Sequence
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from joem import decision
 from joem.cli import checks
+from joem.cli.checks import ShownClass
 from joem.cli.output import Incomplete
 from joem.cli.parser import Names, RuleValues, Told
 from joem.errors import JoemError
+from joem.settings import split_names
 from joem.web import Limits
 
 if TYPE_CHECKING:
     from joem.segmenter import Segmenter
+
+Form = Literal["coco", "label-studio", "cvat", "cut-outs", "scores"]
+"""What `exchange.WRITERS` writes."""
 
 
 def predict(
@@ -27,6 +33,9 @@ def predict(
     values: RuleValues,
     no_background: bool = False,
     strict_words: bool = False,
+    example: list[str] | None = None,
+    min_score: float | None = None,
+    save: tuple[Form, ...] = (),
     longest: int | None = None,
     vectors: Path | None = None,
     device: str = "cpu",
@@ -36,19 +45,24 @@ def predict(
     """Segment your own pictures with your own words.
 
     Example:
-        joem predict photo.jpg holiday/ "scans/*.tif" --classes "person, sofa|couch" --out found
+        joem predict photo.jpg holiday/ "scans/*.tif" --classes "person, sofa|couch, not: reflection" --out found
 
     Args:
         images: picture files, folders, patterns in quotes, or - for a list on the standard input.
         model: a model's folder, an .onnx file or the name of one in the box.
-        classes: names separated by commas, "sofa|couch" for either; the model's if not given. Plurals, hyphens and
-            other words for a class that was trained lead to it. The background comes by itself.
+        classes: names separated by commas; the model's if not given. "sofa|couch" is either, "okapi: a striped animal"
+            describes, "not: reflection" takes away. Plurals, hyphens and other words for a class that was trained lead
+            to it. The background comes by itself.
         add: further names, commas between; may be repeated.
         prompt: sentence around new names, such as "a photo of a {}", if the model reads some.
         rule: how seen and unseen classes are decided between; the model's if not given.
         values: the model's if not given; for
         no_background: give every pixel one of the names, instead of leaving the rest to the background.
         strict_words: refuse words that are in no dictionary at hand, instead of warning.
+        example: a class by an example, NAME=PHOTO,MASK, or by points on it, NAME=PHOTO,X:Y,!X:Y (! where it is not);
+            may be repeated.
+        min_score: from 0 to 1; pixels that are less likely right become "other".
+        save: further files for each picture.
         longest: look at copies reduced to this longer side, in pixels.
         vectors: where the model's word-vector file is now.
         device: where the networks run, such as cuda.
@@ -57,17 +71,19 @@ def predict(
     """
     checks.values_of_rule(rule, values)
     checks.model(model, vectors)
+    shown = checks.examples(example or ())
     from joem import prediction, progress
 
     pictures = prediction.find_pictures(images, sys.stdin, results=out)
     if not any(picture.exists() for picture in pictures):
         raise JoemError("\n".join(f"There is no picture {str(picture)!r}." for picture in pictures))
-    segmenter = _segmenter(model, vectors, device, prompt)
+    segmenter = _segmenter(model, vectors, device, prompt, shown)
     names = list(segmenter.vocabulary.names) if classes is None else classes
-    names += [name for text in add or () for part in text.split(",") if (name := part.strip()) not in names]
+    further = [name for text in add or () for name in split_names(text)] + [name for name, _, _ in shown]
+    names = list(dict.fromkeys([*names, *further]))
     own = rule or segmenter.model.recipe.decision.rule
     decision.check_values(own, values)
-    request = prediction.Request(names, rule, values, longest, not no_background, strict_words)
+    request = prediction.Request(names, rule, values, longest, not no_background, strict_words, min_score, save)
     for note in segmenter.classes(names, not no_background, strict_words).notes:
         print(f"joem: {note}", file=sys.stderr)
     found, failed = [], []
@@ -79,31 +95,38 @@ def predict(
         found.append({"image": str(done.picture), "folder": str(done.folder), **done.found})
         areas = sorted(done.found["areas"].items(), key=lambda item: -item[1])
         yield f"{done.picture}: " + ", ".join(f"{name} {share:.0%}" for name, share in areas if share >= 0.005)
-        yield f"  {done.folder}/overlay.png, mask.png, result.json"
+        yield f"  {done.folder}/" + ", ".join(("overlay.png", "mask.png", "result.json", *save))
     told = "\n  ".join(failed)
     return Incomplete(found, f"{len(failed)} of {len(pictures)} pictures failed:\n  {told}" if failed else None)
 
 
-def export(model: str, *, format: Literal["onnx", "half"] = "onnx", out: Path) -> Told:
+def export(
+    model: str, *, format: Literal["onnx", "half", "folder"] = "onnx", example: list[str] | None = None, out: Path
+) -> Told:
     """Write a model as one ONNX file that runs without torch.
 
-    Its classes are still to be chosen then. Or write a folder with weights in half precision.
+    Its classes are still to be chosen then. Or write a folder, with weights in half precision or as they are. Classes
+    that are known by examples go along; those of an ONNX file are beside it.
 
     Example:
         joem export quickstart/model --out model.onnx
 
     Args:
         model: a model's folder or the name of one in the box.
-        format: an ONNX file, or a half-size folder.
+        format: an ONNX file, a half-size folder, or a folder.
+        example: a class by an example to add, as for joem predict; may be repeated.
         out: the file or folder to write.
     """
     checks.model(model)
+    shown = checks.examples(example or ())
     from joem import engine
 
-    loaded = engine.Model.load(model)
+    segmenter = _segmenter(model, None, "cpu", None, shown)
+    loaded = segmenter.model
+    assert isinstance(loaded, engine.Model)
     different = None
-    if format == "half":
-        loaded.save(out, half=True)
+    if format != "onnx":
+        loaded.save(out, half=format == "half")
         yield f"Wrote {out}."
     else:
         from joem import onnx
@@ -120,6 +143,7 @@ def serve(
     prompt: str | None = None,
     host: str = "127.0.0.1",
     allowed_hosts: tuple[str, ...] = (),
+    trusted_proxies: tuple[str, ...] = (),
     port: int = 8000,
     token_file: Path | None = None,
     samples: Path | None = None,
@@ -140,6 +164,7 @@ def serve(
         prompt: sentence around new names, such as "a photo of a {}", if the model reads some.
         host: address to listen on; 0.0.0.0 for all.
         allowed_hosts: names it is reached by besides localhost, IP addresses and --host.
+        trusted_proxies: addresses of proxies before it, whose X-Forwarded-For tells who asks.
         port: port to listen on; 0 for any free one.
         token_file: file with the bearer token that calls must carry.
         samples: folder of pictures for the page to offer.
@@ -154,15 +179,21 @@ def serve(
     token = read_token(token_file) if token_file else None
     segmenter = _segmenter(model, vectors, device, prompt)
     announce = (lambda address: print(dumps({"address": address}), flush=True)) if json else None
-    run(segmenter, host, port, limits, token, samples, allowed_hosts, announce)
+    run(segmenter, host, port, limits, token, samples, allowed_hosts, trusted_proxies, announce)
     yield from ()
 
 
-def _segmenter(model: str | None, vectors: Path | None, device: str, prompt: str | None) -> "Segmenter":
+def _segmenter(
+    model: str | None, vectors: Path | None, device: str, prompt: str | None, shown: Sequence[ShownClass] = ()
+) -> "Segmenter":
     from joem.model_folder import DEFAULT_MODEL
     from joem.segmenter import Segmenter
 
     segmenter = Segmenter.load(model or DEFAULT_MODEL, [vectors] if vectors else ())
     if device != "cpu":
         segmenter.to(device)
-    return segmenter.with_prompt(prompt) if prompt else segmenter
+    if prompt:
+        segmenter = segmenter.with_prompt(prompt)
+    for name, photo, where in shown:
+        segmenter = segmenter.with_examples(name, [(photo, where)])
+    return segmenter

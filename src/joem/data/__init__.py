@@ -5,9 +5,11 @@ from joem.data.coco_stuff import CocoStuff
 from joem.data.context import Context
 from joem.data.counts import ClassCount, check, class_pixels, class_presence, describe
 from joem.data.dataset import Dataset, Sample, collate
-from joem.data.files import as_pixels, read_image
-from joem.data.folder import Folder, write_folder
+from joem.data.faults import FaultsFound
+from joem.data.files import as_pixels, open_image, read_image
+from joem.data.folder import Folder, check_folder, write_folder
 from joem.data.guard import TrainingSet, guard, mixed, seen_only
+from joem.data.importing import FORMATS, Imported, import_masks
 from joem.data.preparation import Piece, Preparation, prepare
 from joem.data.registry import KINDS, open
 from joem.data.sampler import EpochSampler
@@ -17,6 +19,7 @@ from joem.data.views import Remembered, View, relabel, restrict, showing
 from joem.data.voc import VOC
 
 __all__ = [
+    "FORMATS",
     "KINDS",
     "VOC",
     "ClassCount",
@@ -24,7 +27,9 @@ __all__ = [
     "Context",
     "Dataset",
     "EpochSampler",
+    "FaultsFound",
     "Folder",
+    "Imported",
     "Piece",
     "Preparation",
     "Remembered",
@@ -35,14 +40,17 @@ __all__ = [
     "View",
     "as_pixels",
     "check",
+    "check_folder",
     "class_pixels",
     "class_presence",
     "collate",
     "describe",
     "evaluation",
     "guard",
+    "import_masks",
     "mixed",
     "open",
+    "open_image",
     "prepare",
     "read_image",
     "relabel",

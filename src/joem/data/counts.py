@@ -1,8 +1,6 @@
 """How much of every class a dataset holds."""
 
-import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, Protocol, runtime_checkable
 from weakref import WeakKeyDictionary
 
@@ -11,6 +9,8 @@ from torch import Tensor
 
 from joem import progress
 from joem.data.dataset import Dataset
+from joem.data.faults import Faults
+from joem.errors import JoemError
 from joem.vocabulary import VOID, Vocabulary
 
 _scanned: WeakKeyDictionary[Dataset, Tensor] = WeakKeyDictionary()
@@ -38,19 +38,38 @@ def class_pixels(dataset: Dataset) -> Tensor:
 
 
 def check(dataset: Dataset) -> None:
-    """Read all pictures and masks once: what cannot be read, or differs in size, is an error that names it.
+    """Read all pictures and masks once: all that cannot be read, or differs in size, is told in one error.
 
     The counts of `class_pixels` are made on the way.
     """
-    _scanned[dataset] = _scan(dataset, lambda index: dataset[index].labels, "Reading pictures and masks")
+    find_faults(dataset).raise_any("The dataset")
+
+
+def find_faults(dataset: Dataset) -> Faults:
+    """What `check` tells."""
+    errors: dict[int, JoemError] = {}
+
+    def labels(index: int) -> Tensor:
+        try:
+            return dataset[index].labels
+        except JoemError as error:
+            errors[index] = error
+            return torch.empty(0, dtype=torch.int64)
+
+    counts = _scan(dataset, labels, "Reading pictures and masks")
+    if not errors:
+        _scanned[dataset] = counts
+    faults = Faults()
+    for index in sorted(errors):
+        faults.add(errors[index])
+    return faults
 
 
 def _scan(dataset: Dataset, labels: Callable[[int], Tensor], title: str) -> Tensor:
     def count(index: int) -> Tensor:
         return torch.bincount(labels(index).flatten(), minlength=VOID + 1)[: len(dataset.names)]
 
-    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-        return torch.stack(list(progress.track(pool.map(count, range(len(dataset))), title, len(dataset))))
+    return torch.stack(list(progress.in_threads(count, range(len(dataset)), title)))
 
 
 def class_presence(dataset: Dataset) -> Tensor:

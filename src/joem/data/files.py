@@ -1,23 +1,35 @@
 """Pictures and masks in files: reading them, and a dataset of them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image, ImageOps
+from PIL import Image
 from torch import Tensor
 
 from joem.data.dataset import Sample
+from joem.data.faults import (
+    NO_COLOURS,
+    OTHER_SIZE,
+    UNKNOWN_COLOUR,
+    UNKNOWN_LABEL,
+    UNREADABLE,
+    FileFault,
+    listed,
+)
 from joem.errors import JoemError
-from joem.io import atomic_file
-from joem.vocabulary import VOID, Vocabulary
-
-Colour = tuple[int, int, int]
+from joem.io import atomic_file, damage_told
+from joem.picture_files import read_picture, upright
+from joem.vocabulary import VOID, Colour, Vocabulary
 
 _VOID_COLOUR = (224, 224, 192)
+_COLOURED = {"RGB", "RGBA"}  # what Pillow calls the kinds of pictures that masks can be
+_LABELLED = {"1", "L", "LA", "P", "PA", "I", "I;16", "I;16B"}
+_BAND = 1 << 20  # pixels that are converted together
 
 
 class Item(NamedTuple):
@@ -51,9 +63,11 @@ class FileDataset:
         item = self.items[index]
         image, labels = read_image(item.image), self.labels(index)
         if image.shape[1:] != labels.shape:
-            raise JoemError(
+            raise FileFault(
                 f"Image {item.image} is {_size(image)} (width x height) and its mask {item.mask} is "
-                f"{_size(labels)}: they must have one size. Export the mask again at the size of the picture."
+                f"{_size(labels)}: they must have one size. Export the mask again at the size of the picture.",
+                OTHER_SIZE,
+                f"{item.mask.name} ({_size(labels)}, picture {_size(image)})",
             )
         return Sample(image, labels, item.name)
 
@@ -77,7 +91,8 @@ class FileDataset:
 
 def read_image(path: Path | IO[bytes]) -> Tensor:
     """Read any picture file, by its path or open, as (3, H, W) uint8 RGB, upright according to its EXIF orientation."""
-    return as_pixels(_open(path))
+    with _faults_told(path) as name:
+        return as_pixels(read_picture(path, name))
 
 
 def as_pixels(picture: Image.Image) -> Tensor:
@@ -88,13 +103,23 @@ def as_pixels(picture: Image.Image) -> Tensor:
     >>> as_pixels(Image.new("L", (5, 4), 7)).shape
     torch.Size([3, 4, 5])
     """
-    picture = ImageOps.exif_transpose(picture)
+    picture = upright(picture)
+    pixels = torch.empty(3, picture.height, picture.width, dtype=torch.uint8)
+    rows = max(1, _BAND // max(1, picture.width))  # all at once, copies would take several times the memory
+    for top in range(0, picture.height, rows):
+        bottom = min(top + rows, picture.height)
+        band = _as_rgb(picture.crop((0, top, picture.width, bottom)))
+        pixels[:, top:bottom] = torch.from_numpy(np.array(band)).permute(2, 0, 1)
+    return pixels
+
+
+def _as_rgb(picture: Image.Image) -> Image.Image:
     if picture.mode.startswith("I"):  # 16-bit grey, which Pillow would clip at 255 instead of scaling
         picture = Image.fromarray((np.asarray(picture) / 257).clip(0, 255).astype(np.uint8))
     if picture.has_transparency_data:
         picture = picture.convert("RGBA")
         picture = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture)
-    return torch.from_numpy(np.array(picture.convert("RGB"))).permute(2, 0, 1).contiguous()
+    return picture if picture.mode == "RGB" else picture.convert("RGB")
 
 
 def read_labels(path: Path, classes: int, colours: Mapping[Colour, int]) -> Tensor:
@@ -102,16 +127,24 @@ def read_labels(path: Path, classes: int, colours: Mapping[Colour, int]) -> Tens
 
     Palette and grey masks hold the labels themselves, 255 for void; RGB masks are translated by `colours`.
     """
-    mask = _open(path)
-    if mask.mode in {"RGB", "RGBA"}:
+    mask = open_image(path)
+    if mask.mode not in _LABELLED | _COLOURED:
+        raise FileFault(
+            f"Mask {path} is of the kind {mask.mode}: save masks as palette, grey or RGB.",
+            UNREADABLE,
+            f"{path.name} (of the kind {mask.mode})",
+        )
+    if mask.mode in _COLOURED:
         labels = _from_colours(np.asarray(mask.convert("RGB")), path, colours)
     else:
-        labels = np.asarray(mask.getchannel(0) if mask.mode == "LA" else mask).astype(np.int64)
+        labels = np.asarray(mask.getchannel(0) if mask.mode.endswith("A") else mask).astype(np.int64)
     wrong = labels[((labels < 0) | (labels >= classes)) & (labels != VOID)]
     if wrong.size:
-        raise JoemError(
+        raise FileFault(
             f"Mask {path} holds {_most_frequent(wrong)}, but the classes are 0 to {classes - 1} and void is "
-            f"{VOID}. List the missing class or repaint the mask."
+            f"{VOID}. List the missing class or repaint the mask.",
+            UNKNOWN_LABEL,
+            f"{path.name} ({_most_frequent(wrong)})",
         )
     return torch.from_numpy(labels)
 
@@ -147,17 +180,6 @@ def by_stem(folder: Path, suffix: str) -> dict[str, Path]:
     return {path.stem: path for path in sorted(folder.glob(f"*{suffix}"))}
 
 
-def listed(names: Iterable[str]) -> str:
-    """Up to five of the names, and how many more there are.
-
-    >>> listed("abcdefg")
-    'a, b, c, d, e and 2 more'
-    """
-    every = list(names)
-    more = f" and {len(every) - 5} more" if len(every) > 5 else ""
-    return ", ".join(every[:5]) + more
-
-
 def read_list(path: Path) -> list[str]:
     """The picture names in a split file, one per line; blank lines do not count."""
     return [line.strip() for line in read_text(path).splitlines() if line.strip()]
@@ -171,29 +193,45 @@ def read_text(path: Path) -> str:
         raise JoemError(f"{path} is not UTF-8: save it as UTF-8 ({error}).") from None
 
 
-def _open(path: Path | IO[bytes]) -> Image.Image:
+def open_image(path: Path | IO[bytes]) -> Image.Image:
+    """Open any picture file, by its path or open, upright according to its EXIF orientation."""
+    with _faults_told(path) as name:
+        return upright(read_picture(path, name))
+
+
+@contextmanager
+def _faults_told(path: Path | IO[bytes]) -> Iterator[str]:
+    """What to call a file; what is wrong with it is a fault of the dataset it belongs to."""
+    name = str(path) if isinstance(path, Path) else "The picture"
     try:
-        with Image.open(path) as picture:
-            return ImageOps.exif_transpose(picture)
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        reason = str(error).rstrip(".")
-        raise JoemError(f"Cannot read {path}: {reason}. Replace the file or leave it out.") from None
+        with damage_told(name):
+            yield name
+    except JoemError as error:
+        item = str(error).removesuffix(".")
+        if isinstance(path, Path):
+            item = item.replace(name, path.name)
+        raise FileFault(f"{error} Replace the file or leave it out.", UNREADABLE, item) from None
 
 
 def _from_colours(pixels: NDArray[np.uint8], path: Path, colours: Mapping[Colour, int]) -> NDArray[np.int64]:
     if not colours:
-        raise JoemError(
+        raise FileFault(
             f"Mask {path} is an RGB picture, and no colours are given: write each class of classes.txt "
-            "as 'name #RRGGBB', or save masks as palette or grey PNG that hold the labels."
+            "as 'name #RRGGBB', or save masks as palette or grey PNG that hold the labels.",
+            NO_COLOURS,
+            path.name,
         )
     codes = pixels.astype(np.int64) @ np.array([1 << 16, 1 << 8, 1])
     present, positions = np.unique(codes, return_inverse=True)
     table = {(red << 16) + (green << 8) + blue: label for (red, green, blue), label in colours.items()}
     labels = np.array([table.get(int(code), -1) for code in present])[positions.reshape(codes.shape)]
     if (labels < 0).any():
-        raise JoemError(
-            f"Mask {path} holds {_most_frequent(codes[labels < 0], '#{:06X}')}, which classes.txt does not "
-            "list. List the colour, or save masks without smoothing and without JPEG compression."
+        found = _most_frequent(codes[labels < 0], "#{:06X}")
+        raise FileFault(
+            f"Mask {path} holds {found}, which classes.txt does not "
+            "list. List the colour, or save masks without smoothing and without JPEG compression.",
+            UNKNOWN_COLOUR,
+            f"{path.name} ({found})",
         )
     return labels
 

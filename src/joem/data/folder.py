@@ -3,20 +3,26 @@
 import re
 from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
 
 from joem import progress
+from joem.data.counts import find_faults
 from joem.data.dataset import Dataset
-from joem.data.files import Colour, FileDataset, Item, listed, mask_colours, read_list, read_text, write_mask
+from joem.data.faults import Faults, listed
+from joem.data.files import FileDataset, Item, mask_colours, read_list, read_text, write_mask
 from joem.errors import BadUsage, JoemError, choose
-from joem.vocabulary import VOID, Vocabulary
+from joem.picture_files import SUFFIXES
+from joem.vocabulary import VOID, Colour, Vocabulary
 
 LAYOUT = "images/ (pictures), masks/ (one mask per picture, same name) and classes.txt (one class per line)"
 
-_IMAGES = {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff"}
-_MASKS = {".png", ".bmp", ".tif", ".tiff"}
+IMAGES = SUFFIXES
+MASKS = {".png", ".bmp", ".tif", ".tiff"}
+"""How the names of picture and mask files may end."""
+
 _CLASS = re.compile(r"(?P<name>.+?)(\s+(#(?P<hex>[0-9a-fA-F]{6})|(?P<rgb>\d{1,3}\s+\d{1,3}\s+\d{1,3})))?")
 
 
@@ -34,24 +40,24 @@ class Folder(FileDataset):
     """
 
     def __init__(self, root: str | Path, split: str | None = None) -> None:
-        folder = Path(root)
-        for path in (folder, folder / "images", folder / "masks", folder / "classes.txt"):
-            if not path.exists():
-                raise JoemError(f"There is no {path}. A dataset folder holds {LAYOUT}.")
-        names, palette = _read_classes(folder / "classes.txt")
-        images, masks = _by_stem(folder / "images", _IMAGES), _by_stem(folder / "masks", _MASKS)
-        if not images:
-            raise JoemError(f"{folder / 'images'} holds no pictures ({', '.join(sorted(_IMAGES))}).")
-        stems = list(images) if split is None else _read_split(folder, split, images)
-        missing = [images[stem].name for stem in stems if stem not in masks]
-        if missing:
-            raise JoemError(
-                f"{len(missing)} of {len(stems)} pictures have no mask of the same name "
-                f"({', '.join(sorted(_MASKS))}) in {folder / 'masks'}: {listed(missing)}. "
-                "Add the masks or take the pictures out."
-            )
-        vocabulary = Vocabulary(names, background="background" if "background" in names else None)
-        super().__init__(vocabulary, [Item(stem, images[stem], masks[stem]) for stem in stems], palette)
+        found = _look(Path(root), split)
+        found.faults.raise_any(str(root))
+        super().__init__(found.vocabulary, found.items, found.palette)
+
+
+def check_folder(root: str | Path, split: str | None = None) -> FileDataset:
+    """Open a folder after reading all of it: everything that is wrong with it is told in one error.
+
+    Args:
+        root: as for `Folder`.
+        split: as for `Folder`.
+    """
+    found = _look(Path(root), split)
+    dataset = FileDataset(found.vocabulary, found.items, found.palette)
+    if len(dataset) and found.classes_known:  # else every label would be a further fault
+        found.faults.extend(find_faults(dataset))
+    found.faults.raise_any(str(root))
+    return dataset
 
 
 def write_folder(dataset: Dataset, root: str | Path) -> None:
@@ -76,13 +82,58 @@ def write_folder(dataset: Dataset, root: str | Path) -> None:
         write_mask(folder / "masks" / f"{sample.name}.png", sample.labels.numpy().astype(np.uint8), colours)
 
 
+class _Found(NamedTuple):
+    """What a folder holds: the pictures that have masks, and what is wrong."""
+
+    vocabulary: Vocabulary
+    items: list[Item]
+    palette: dict[Colour, int]
+    faults: Faults
+    classes_known: bool
+
+
+def _look(folder: Path, split: str | None) -> _Found:
+    parts = [folder / "images", folder / "masks", folder / "classes.txt"] if folder.exists() else [folder]
+    missing = [str(path) for path in parts if not path.exists()]
+    if missing:
+        raise JoemError(f"There is no {' and no '.join(missing)}. A dataset folder holds {LAYOUT}.")
+    faults, vocabulary, classes_known = Faults(), Vocabulary(("?",)), True
+    palette: dict[Colour, int] = {}
+    try:
+        names, palette = _read_classes(folder / "classes.txt")
+        vocabulary = Vocabulary(names, background="background" if "background" in names else None)
+    except JoemError as error:
+        faults.add(error)
+        classes_known = False
+    images, masks = _by_stem(folder / "images", IMAGES, faults), _by_stem(folder / "masks", MASKS, faults)
+    stems = list(images)
+    if not images:
+        faults.add(JoemError(f"{folder / 'images'} holds no pictures ({', '.join(sorted(IMAGES))})."))
+    elif split is not None:
+        try:
+            stems = _read_split(folder, split, images, faults)
+        except BadUsage:
+            raise
+        except JoemError as error:
+            faults.add(error)
+    if bare := [images[stem].name for stem in stems if stem not in masks]:
+        message = (
+            f"{len(bare)} of {len(stems)} pictures have no mask of the same name "
+            f"({', '.join(sorted(MASKS))}) in {folder / 'masks'}: {listed(bare)}. "
+            "Add the masks or take the pictures out."
+        )
+        faults.add(JoemError(message))
+    items = [Item(stem, images[stem], masks[stem]) for stem in stems if stem in masks]
+    return _Found(vocabulary, items, palette, faults, classes_known)
+
+
 def _read_classes(path: Path) -> tuple[tuple[str, ...], dict[Colour, int]]:
     """Class names in order, and the label of every colour."""
     lines = read_text(path).rstrip().splitlines()
     names: list[str] = []
     palette: dict[Colour, int] = {}
     for number, line in enumerate(lines):
-        name, colour = _read_class(line, f"line {number + 1} of {path}")
+        name, colour = read_class(line, f"line {number + 1} of {path}")
         is_void = name == "void"
         if is_void and number < len(lines) - 1:
             raise JoemError(f"'void' must be the last line of {path}, got line {number + 1}: it is not a class.")
@@ -97,7 +148,12 @@ def _read_classes(path: Path) -> tuple[tuple[str, ...], dict[Colour, int]]:
     return tuple(names), palette
 
 
-def _read_class(line: str, where: str) -> tuple[str, Colour | None]:
+def read_class(line: str, where: str) -> tuple[str, Colour | None]:
+    """The name and the colour of a class in a line of classes.txt.
+
+    >>> read_class("traffic light #FAAA1E", "line 1"), read_class("cow", "line 2")
+    (('traffic light', (250, 170, 30)), ('cow', None))
+    """
     found = _CLASS.fullmatch(line.strip())
     if found is None:
         raise JoemError(f"Expected a class name in {where}, got a blank line.")
@@ -112,19 +168,24 @@ def _read_class(line: str, where: str) -> tuple[str, Colour | None]:
     return found["name"], (red, green, blue)
 
 
-def _by_stem(folder: Path, suffixes: Iterable[str]) -> dict[str, Path]:
+def _by_stem(folder: Path, suffixes: Iterable[str], faults: Faults) -> dict[str, Path]:
     """Files of these kinds by name without suffix, sorted."""
     files: dict[str, Path] = {}
+    repeated: list[str] = []
     for path in sorted(folder.iterdir()):
         if path.suffix.lower() not in suffixes or path.name.startswith("."):
             continue
         if path.stem in files:
-            raise JoemError(f"{files[path.stem]} and {path.name} have the same name: rename or delete one of them.")
-        files[path.stem] = path
+            repeated.append(f"{files[path.stem].name} and {path.name}")
+        else:
+            files[path.stem] = path
+    if repeated:
+        message = f"Files in {folder} have the same name: {listed(repeated)}. Rename or delete one of each."
+        faults.add(JoemError(message))
     return files
 
 
-def _read_split(folder: Path, split: str, images: dict[str, Path]) -> list[str]:
+def _read_split(folder: Path, split: str, images: dict[str, Path], faults: Faults) -> list[str]:
     lists = {path.stem: path for path in sorted((folder / "splits").glob("*.txt"))}
     if not lists:
         raise JoemError(
@@ -132,13 +193,11 @@ def _read_split(folder: Path, split: str, images: dict[str, Path]) -> list[str]:
             "line; null instead of its name takes all pictures."
         )
     names = read_list(lists[choose("split", split, lists)])
-    stems = [name.removesuffix(Path(name).suffix) if Path(name).suffix.lower() in _IMAGES else name for name in names]
+    stems = [name.removesuffix(Path(name).suffix) if Path(name).suffix.lower() in IMAGES else name for name in names]
     unknown = [stem for stem in stems if stem not in images]
     if unknown:
-        raise JoemError(
-            f"{len(unknown)} of {len(stems)} names in {lists[split]} have no picture in {folder / 'images'}: "
-            f"{listed(unknown)}."
-        )
+        message = f"{len(unknown)} of {len(stems)} names in {lists[split]} have no picture in {folder / 'images'}"
+        faults.add(JoemError(f"{message}: {listed(unknown)}."))
     if not stems:
-        raise JoemError(f"{lists[split]} lists no pictures.")
-    return stems
+        faults.add(JoemError(f"{lists[split]} lists no pictures."))
+    return [stem for stem in stems if stem in images]

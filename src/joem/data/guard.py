@@ -6,7 +6,7 @@ from torch import Tensor
 
 from joem.data.counts import class_pixels
 from joem.data.dataset import Dataset
-from joem.data.files import listed
+from joem.data.faults import listed
 from joem.data.transforms import Transform
 from joem.data.views import View
 from joem.errors import BadUsage, JoemError, LeakageError, choose

@@ -8,7 +8,18 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from joem.decision.rules import RULES, Decision, Parameter, Rule, calibrated, check_values, get, parameters
+from joem.decision.rules import (
+    RULES,
+    Decision,
+    Parameter,
+    Rule,
+    calibrated,
+    check_values,
+    get,
+    parameter_of,
+    parameters,
+)
+from joem.decision.score import Score
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,6 +34,7 @@ __all__ = [
     "Parameter",
     "Ranking",
     "Rule",
+    "Score",
     "apollonius",
     "calibrated",
     "calibrated_stacking",
@@ -31,6 +43,7 @@ __all__ = [
     "get",
     "nearest",
     "norms",
+    "parameter_of",
     "parameters",
     "rank",
 ]

@@ -8,11 +8,12 @@ torch is only imported where tensors are computed with, so that the command line
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
+from joem.decision.score import Score
 from joem.errors import BadUsage, choose
 
 if TYPE_CHECKING:
@@ -59,6 +60,14 @@ class Parameter:
                 f"{self.name} must be in {opening}0,{closing} ({self.neutral:g} is nearest neighbour), got {value}."
             )
         return value
+
+    def ordered(self, values: Iterable[float]) -> list[float]:
+        """The values from the weakest correction to the strongest, each once.
+
+        >>> SIGMA.ordered([0.5, 1.0, 0.5])
+        [1.0, 0.5]
+        """
+        return sorted(set(values), reverse=not self.rises)
 
 
 @dataclass(frozen=True)
@@ -210,6 +219,13 @@ def calibrated() -> dict[str, Rule]:
     return {name: rule for name, rule in RULES.items() if rule.parameter is not None}
 
 
+def parameter_of(rule: str) -> Parameter:
+    """What a rule is swept over; a rule that has nothing to set answers with the list of those that do."""
+    found = RULES[choose("rule to sweep", rule, calibrated())].parameter
+    assert found is not None
+    return found
+
+
 def parameters() -> dict[str, Parameter]:
     """What rules are set by, each once.
 
@@ -221,7 +237,7 @@ def parameters() -> dict[str, Parameter]:
 
 @dataclass(frozen=True)
 class Decision:
-    """A rule and the values of the parameters, its own and those of the rules one may change to.
+    """A rule, the values of the parameters, its own and those of the rules one may change to, and how sure it is.
 
     Recipes write it in one level: `decision: {rule: ac, sigma: 0.8, gamma: 0.1}`.
 
@@ -231,6 +247,7 @@ class Decision:
 
     rule: str = "nn"
     values: Mapping[str, float] = field(default_factory=dict)
+    score: Score | None = None
 
     def __post_init__(self) -> None:
         get(self.rule)
@@ -247,7 +264,7 @@ class Decision:
     def replace(self, rule: str | None = None, **values: float | None) -> "Decision":
         """The same with another rule or other values; None leaves what there is."""
         given = {name: value for name, value in values.items() if value is not None}
-        return Decision(rule or self.rule, {**self.values, **given})
+        return Decision(rule or self.rule, {**self.values, **given}, self.score)
 
     def decide(self, ranking: "Ranking") -> "Tensor":
         """Labels (B,Ho,Wo) of ranked pixels."""
@@ -258,13 +275,14 @@ class Decision:
 
     def to_dict(self) -> dict[str, Any]:
         """A form that JSON and YAML can hold."""
-        return {"rule": self.rule, **self.values}
+        return {"rule": self.rule, **self.values, **({"score": self.score.to_dict()} if self.score else {})}
 
     @classmethod
     def from_dict(cls, described: Mapping[str, Any]) -> "Decision":
         """The inverse of `to_dict`."""
         values = dict(described)
-        return cls(values.pop("rule", "nn"), values)
+        rule, score = values.pop("rule", "nn"), values.pop("score", None)
+        return cls(rule, values, None if score is None else Score.from_dict(score))
 
 
 def check_values(rule: str, values: Mapping[str, float | None]) -> None:

@@ -1,8 +1,9 @@
 """The loop on Lightning Fabric, checkpoints, resume, stored maps and the one evaluation loop."""
 
-from joem.engine.evaluation import Evaluation, Evaluator, PictureScores, Scoring, evaluate, run
+from joem.engine.centres import visual_centres
+from joem.engine.evaluation import Evaluation, Evaluator, PictureScores, Scoring, encoded, evaluate, run
 from joem.engine.fabric import launched, layout
-from joem.engine.memory import reuse_freed_memory
+from joem.engine.memory import return_freed_memory, reuse_freed_memory
 from joem.engine.model import Model
 from joem.engine.new_class import add_class
 from joem.engine.problem import Problem, open_problem
@@ -22,11 +23,14 @@ __all__ = [
     "Scoring",
     "add_class",
     "check_folder",
+    "encoded",
     "evaluate",
     "launched",
     "layout",
     "open_problem",
+    "return_freed_memory",
     "reuse_freed_memory",
     "run",
     "train",
+    "visual_centres",
 ]

@@ -11,11 +11,13 @@ from torch.amp import GradScaler
 from torch.optim import Optimizer
 
 from joem.engine.model import VECTORS, Model, load_weights
-from joem.errors import BadUsage, JoemError
-from joem.io import atomic_folder, read_json, read_tensors, require, write_json, write_tensors
+from joem.errors import BadUsage
+from joem.io import atomic_folder, damage_told, read_json, read_tensors, require, write_json, write_tensors
+from joem.model_description import check_description
 from joem.model_folder import DESCRIPTION
 
 _OPTIMISERS, _STATE, _WEIGHTS = "optimisers.safetensors", "state.json", "weights.safetensors"
+_ADVICE = "Remove that checkpoint to go on from the one before it, or start a new run with another --out."
 _KEEP = 2
 _SAME = (
     "epochs",
@@ -79,17 +81,19 @@ class Checkpoints:
         require(weights, (VECTORS,), path / _WEIGHTS)
         weights.pop(VECTORS)
         load_weights(model.method, weights, path)
-        require(described, ("recipe", "vocabulary"), path / DESCRIPTION)
-        _check_same_run(described, model.description(), path)
+        check_description(described, path / DESCRIPTION)
+        with damage_told(path / DESCRIPTION, _ADVICE):
+            stored = _what_makes_a_run(described)
+        _check_same_run(stored, _what_makes_a_run(model.description()), path)
         tensors = read_tensors(path / _OPTIMISERS)
         random_states = {key: tensors.pop(key) for key in [*tensors] if "/" not in key}  # optimisers' have a path
-        for name, optimiser in optimisers.items():
-            if name not in state["groups"]:
-                raise JoemError(f"The checkpoint {path} has no optimiser {name!r}: start a new run with another --out.")
-            optimiser.load_state_dict(_unflatten(name, tensors, state["groups"][name]))
-        if scaler is not None and state.get("gradient_scale"):  # none is stored of a run in another precision
-            scaler.load_state_dict(state["gradient_scale"])
-        return int(state["step"]), random_states
+        with damage_told(path, _ADVICE):
+            for name, optimiser in optimisers.items():
+                optimiser.load_state_dict(_unflatten(name, tensors, state["groups"][name]))
+                _check_states(optimiser)
+            if scaler is not None and state.get("gradient_scale"):  # none is stored of a run in another precision
+                scaler.load_state_dict(state["gradient_scale"])
+            return int(state["step"]), random_states
 
     def _state(self, path: Path) -> dict[str, Any]:
         state: dict[str, Any] = read_json(path / _STATE)
@@ -97,9 +101,16 @@ class Checkpoints:
         return state
 
 
-def _check_same_run(stored: dict[str, Any], current: dict[str, Any], path: Path) -> None:
+def _check_states(optimiser: Optimizer) -> None:
+    """Refuse what an optimiser keeps of its steps where it does not fit the weights; loading does not look."""
+    for weight, entries in optimiser.state.items():
+        for name, value in entries.items():
+            if isinstance(value, Tensor) and value.shape not in {torch.Size([]), weight.shape}:
+                raise BadUsage(f"{name} has the shape {tuple(value.shape)}, expected {tuple(weight.shape)}")
+
+
+def _check_same_run(old: dict[str, Any], new: dict[str, Any], path: Path) -> None:
     """Refuse to go on with other data, words, networks or optimisers: the result would be no run of either recipe."""
-    old, new = _what_makes_a_run(stored), _what_makes_a_run(current)
     differences = [
         f"{name} was {value!r}, now {new.get(name)!r}" for name, value in old.items() if value != new.get(name)
     ]

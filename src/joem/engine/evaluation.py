@@ -1,7 +1,7 @@
 """One pass over labelled pictures: every picture is ranked once, and any number of evaluators look at it."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
@@ -47,13 +47,12 @@ def run(model: Model, problem: Problem, evaluators: Sequence[Evaluator], picture
     if not len(pictures):
         raise BadUsage("There is no picture to evaluate on.")
     started, (rank, world) = time.monotonic(), parallel.rank_and_world()
-    reader, method, vocabulary = _Reader(model), model.method.eval(), problem.vocabulary
+    vocabulary = problem.vocabulary
     prototypes = model.prototypes(vocabulary.names)
     error: JoemError | None = None
     try:
-        for index in progress.track(range(rank, len(pictures), world), "evaluating"):
-            inputs, truth = reader.read(pictures, index)
-            ranking = decision.rank(method.features(inputs), prototypes, vocabulary.unseen_indices, size=truth.shape)
+        for index, features, truth in encoded(model, pictures, range(rank, len(pictures), world)):
+            ranking = decision.rank(features, prototypes, vocabulary.unseen_indices, size=truth.shape)
             truth = truth[None].to(prototypes.device)
             for evaluator in evaluators:
                 evaluator.update(index, ranking, truth)
@@ -68,6 +67,20 @@ def run(model: Model, problem: Problem, evaluators: Sequence[Evaluator], picture
             for own, other in zip(evaluators, others, strict=True):
                 own.merge(other)
     return time.monotonic() - started
+
+
+@torch.no_grad()
+def encoded(
+    model: Model, pictures: Dataset, indices: Sequence[int] | None = None, title: str = "evaluating"
+) -> Iterator[tuple[int, Tensor, Tensor]]:
+    """The index, the features (1,C,H,W) and the labels (Ho,Wo) of pictures, one after another; of all if None.
+
+    Where the model was trained on stored maps, those are read instead of pictures.
+    """
+    reader, method = _Reader(model), model.method.eval()
+    for index in progress.track(range(len(pictures)) if indices is None else indices, title):
+        inputs, truth = reader.read(pictures, index)
+        yield index, method.features(inputs), truth
 
 
 def evaluate(model: Model, problem: Problem, decisions: Sequence[Decision]) -> "list[Evaluation]":

@@ -1,8 +1,9 @@
-"""Keeping freed memory for the next step: on CPU, page faults otherwise take more than half of a training step."""
+"""What becomes of freed memory: a training step on CPU is twice as fast with it, a service must give it back."""
 
 import ctypes
 import os
 import platform
+from functools import cache
 
 # glibc's mallopt parameters (malloc.h).
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
@@ -16,9 +17,24 @@ def reuse_freed_memory() -> bool:
     Does nothing where another C library is used or the user has set a MALLOC_ variable. Returns whether it took
     effect. Memory use stays at the peak of the process instead of falling between steps.
     """
-    if platform.libc_ver()[0] != "glibc" or any(name.startswith("MALLOC_") for name in os.environ):
+    if not _is_glibc() or any(name.startswith("MALLOC_") for name in os.environ):
         return False
     mallopt = ctypes.CDLL(None).mallopt
     options = {_M_MMAP_THRESHOLD: 32 << 20, _M_TRIM_THRESHOLD: 2 * _GIBIBYTE - 1, _M_TOP_PAD: 256 << 20}
     accepted = [mallopt(ctypes.c_int(option), ctypes.c_int(value)) == 1 for option, value in options.items()]
     return all(accepted)
+
+
+def return_freed_memory() -> None:
+    """Ask glibc to return freed blocks to the system, in some milliseconds.
+
+    By itself it keeps those that lie below a block in use, for every thread apart: a process that keeps some tensors
+    of many grows to several times what it uses. Does nothing where another C library is used.
+    """
+    if _is_glibc():
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+@cache
+def _is_glibc() -> bool:
+    return platform.libc_ver()[0] == "glibc"

@@ -1,25 +1,28 @@
 """A trained model with everything needed to use it: weights, class names, where the word vectors came from."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
 
 import joem
-from joem import data, methods, semantics
+from joem import data, examples, methods, semantics
 from joem.errors import BadUsage, JoemError
-from joem.io import atomic_folder, read_json, read_tensors, require, write_json, write_tensors
+from joem.examples import Examples
+from joem.io import atomic_folder, damage_told, read_json, read_tensors, require, write_json, write_tensors
 from joem.methods import Method
-from joem.model_folder import DESCRIPTION, WEIGHTS, check_folder, find_model
+from joem.model_description import ADVICE, FORMAT, check_description
+from joem.model_folder import DESCRIPTION, EXAMPLES, WEIGHTS, check_folder, find_model
 from joem.recipe import Recipe
 from joem.semantics import Semantics, imagenet
 from joem.vocabulary import Vocabulary
 
-_FORMAT = 2
-VECTORS = "vocabulary_vectors"
+VECTORS, CENTRES = "vocabulary_vectors", "visual_centres"  # names of tensors beside the weights
 
 
 @dataclass
@@ -34,6 +37,9 @@ class Model:
         method: the networks.
         missing: why the source of the word vectors could not be found again, if so; only names of the vocabulary
             can be used then.
+        examples: prototypes of classes that are known by examples.
+        centres: (n,C), where trained classes lie among the features (`engine.visual_centres`); examples are compared
+            with them. None where nobody looked.
     """
 
     recipe: Recipe
@@ -42,6 +48,8 @@ class Model:
     vectors: Tensor
     method: Method
     missing: str | None = None
+    examples: Examples = field(default_factory=dict)
+    centres: Tensor | None = None
 
     @classmethod
     def create(cls, recipe: Recipe, vocabulary: Vocabulary) -> "Model":
@@ -88,16 +96,20 @@ class Model:
     def write(self, folder: Path, half: bool = False) -> None:
         """Write the model's files into an existing folder."""
         tensors = {**self.method.state_dict(), VECTORS: self.vectors}
+        if self.centres is not None:
+            tensors[CENTRES] = self.centres
         if half:
             tensors = {name: each.half() if each.is_floating_point() else each for name, each in tensors.items()}
         write_tensors(folder / WEIGHTS, tensors)
+        if self.examples:
+            examples.write(folder / EXAMPLES, self.examples)
         write_json(folder / DESCRIPTION, self.description())
 
     def description(self) -> dict[str, Any]:
         """Everything but the tensors, in a form that JSON can hold."""
         added = len(self.vocabulary) - len(self.method.vocabulary)
         return {
-            "format": _FORMAT,
+            "format": FORMAT,
             "joem": joem.__version__,
             "recipe": self.recipe.to_dict(),
             "vocabulary": self.vocabulary.to_dict(),
@@ -114,23 +126,29 @@ class Model:
         the names of its vocabulary.
         """
         folder = find_model(path)
-        described = read_json(folder / DESCRIPTION)
-        check_format(described, folder / DESCRIPTION)
-        require(described, ("recipe", "vocabulary", "semantics", "normalisation"), folder / DESCRIPTION)
-        require(described["normalisation"], ("mean", "std"), folder / DESCRIPTION)
-        recipe = Recipe.from_dict(described["recipe"])
-        vocabulary = Vocabulary.from_dict(described["vocabulary"])
+        described = check_description(read_json(folder / DESCRIPTION), folder / DESCRIPTION)
+        with damage_told(folder / DESCRIPTION, ADVICE):
+            recipe = Recipe.from_dict(described["recipe"])
+            vocabulary = Vocabulary.from_dict(described["vocabulary"])
         tensors = read_tensors(folder / WEIGHTS)
         require(tensors, (VECTORS,), folder / WEIGHTS)
-        vectors = tensors.pop(VECTORS).float()  # half-precision files are computed with in float32
+        vectors = checked_vectors(tensors.pop(VECTORS), described, folder / WEIGHTS)
+        centres = tensors.pop(CENTRES, None)
         bare = replace(recipe.model, weights="none")  # the weights are in the folder
         # The networks were built without the classes that were added by their words alone.
         trained = len(vocabulary) - described.get("added", 0)
-        method = methods.get(recipe.method.name)(bare, recipe.method, vocabulary.first(trained), vectors[:trained])
+        with damage_told(folder / DESCRIPTION, ADVICE), _no_larger_than(tensors):
+            method = methods.get(recipe.method.name)(bare, recipe.method, vocabulary.first(trained), vectors[:trained])
         load_weights(method, tensors, folder)
         method.trunk.mean, method.trunk.std = (tuple(described["normalisation"][key]) for key in ("mean", "std"))
-        source, missing = find_semantics(described["semantics"], search, vocabulary, vectors)
-        return cls(recipe, vocabulary, source, vectors, method.eval(), missing)
+        with damage_told(folder / DESCRIPTION, ADVICE):
+            source, missing = find_semantics(described["semantics"], search, vocabulary, vectors)
+        loaded = cls(recipe, vocabulary, source, vectors, method.eval(), missing)
+        if (folder / EXAMPLES).is_file():
+            loaded.examples = examples.read(folder / EXAMPLES, loaded.prototypes().shape[1])
+        if centres is not None:
+            loaded.centres = examples.checked(centres, CENTRES, loaded.prototypes().shape[1], folder / WEIGHTS)
+        return loaded
 
 
 class Words(Protocol):
@@ -158,23 +176,51 @@ def find_semantics(
 ) -> tuple[Semantics, str | None]:
     """The source of the word vectors; where it is gone, the vocabulary's own vectors and why it is gone."""
     try:
-        return Semantics.from_provenance(provenance, search), None
+        found = Semantics.from_provenance(provenance, search)
+        if found.dimension != vectors.shape[1]:
+            raise JoemError(f"The source gives {found.dimension} numbers for a name, expected {vectors.shape[1]}.")
+        return found, None
     except JoemError as error:
         return semantics.table(dict(zip(vocabulary.names, vectors, strict=True))), str(error)
 
 
-def check_format(described: Any, path: Path) -> None:
-    """Refuse what another version of this package wrote in another form."""
-    require(described, ("format",), path)
-    if described.get("format") != _FORMAT:
+def checked_vectors(vectors: Tensor, described: Mapping[str, Any], path: Path) -> Tensor:
+    """The stored vectors of a model as float32, if they are those of its vocabulary."""
+    size = sum(part["dimension"] for part in described["semantics"]["parts"])
+    expected = (len(described["vocabulary"]["names"]), size)
+    found = vectors.float()  # half-precision files are computed with in float32
+    if vectors.shape != expected or vectors.is_complex() or not found.isfinite().all():
         raise JoemError(
-            f"{path} has format {described.get('format')}, this version reads {_FORMAT}: it was written by "
-            f"joem {described.get('joem')}, install that version."
+            f"{path} is damaged: the stored word vectors have the shape {tuple(vectors.shape)}, expected {expected} "
+            f"finite numbers. {ADVICE}"
         )
+    return found
+
+
+@contextmanager
+def _no_larger_than(tensors: Mapping[str, Tensor]) -> Iterator[None]:
+    """Refuse to build networks far larger than the weights that are to fill them, before they take memory."""
+    # A backbone is built with a classifier, which is not kept.
+    left = 2 * sum(each.numel() for each in tensors.values()) + 50_000_000
+
+    def count(module: nn.Module, name: str, parameter: nn.Parameter) -> None:
+        nonlocal left
+        left -= parameter.numel() if parameter is not None else 0
+        if left < 0:
+            raise BadUsage("it describes networks that are far larger than the weights beside it")
+
+    hook = register_module_parameter_registration_hook(count)
+    try:
+        yield
+    finally:
+        hook.remove()
 
 
 def load_weights(method: Method, tensors: dict[str, Tensor], folder: Path) -> None:
     """Load weights strictly; what does not fit is listed."""
+    for name, each in tensors.items():
+        if each.is_floating_point() and not each.isfinite().all():
+            raise JoemError(f"{folder / WEIGHTS} is damaged: the weights {name} are not all numbers. {ADVICE}")
     try:
         method.load_state_dict(tensors)
     except RuntimeError as error:

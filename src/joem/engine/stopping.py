@@ -1,4 +1,4 @@
-"""How a run ends before its last step: Ctrl-C, or a disk that refuses."""
+"""How a run ends before its last step: Ctrl-C, or a process of several that is gone."""
 
 import signal
 import threading
@@ -6,9 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Protocol
+from typing import Any, Protocol
 
-from joem.errors import JoemError
+import torch
+
+from joem.errors import ProcessLost
+
+_LOST = ("closed by peer", "reset by peer", "Broken pipe", "Timed out waiting")  # what gloo says
 
 
 class Stoppable(Protocol):
@@ -37,12 +41,16 @@ def interruptible(run: Stoppable) -> Iterator[None]:
 
 
 @contextmanager
-def writing(out: Path | None) -> Iterator[None]:
-    """What the disk refuses, as an error that processes can tell each other."""
+def lost_processes_told(fabric: Any, out: Path | None) -> Iterator[None]:
+    """What the others of several processes meet when one of them was killed, as an error that says how to go on."""
     try:
         yield
-    except OSError as error:
-        raise JoemError(
-            f"{out} cannot be written to ({error}): make room there, or choose another --out. A run that has a "
-            "checkpoint goes on from it with --resume."
-        ) from error
+    except RuntimeError as error:
+        lost = isinstance(error, torch.distributed.DistError) or any(each in str(error) for each in _LOST)
+        if fabric.world_size == 1 or not lost:
+            raise
+        going_on = "" if out is None else f" If {out} has a checkpoint, the same command with --resume goes on from it."
+        raise ProcessLost(
+            f"Process {fabric.global_rank} of {fabric.world_size} cannot reach the others any more: one of them was "
+            f"killed, or lost its network ({str(error).splitlines()[0]}).{going_on}"
+        ) from None

@@ -74,7 +74,7 @@ class MapStore:
             device = next(self.trunk.parameters()).device
             self.trunk.backbone.eval()
             computed = self.trunk(image[None].to(device)).maps[-hypercolumn.LEVELS :]
-            with atomic_file(file) as draft:
+            with atomic_file(file, lasting=False) as draft:
                 tensors = {str(level): each.half() for level, each in enumerate(computed)}
                 write_tensors(draft, tensors, {"picture": pictures.version(index)})
         stored, strides = read_tensors(file), self.trunk.strides[-hypercolumn.LEVELS :]

@@ -13,6 +13,7 @@ import yaml
 from torch import Tensor
 
 from joem import data, methods, progress
+from joem.engine.centres import visual_centres
 from joem.engine.checkpoint import Checkpoints
 from joem.engine.fabric import launched, random_states, set_random_states
 from joem.engine.loading import Batch, epoch_batches
@@ -21,9 +22,11 @@ from joem.engine.metrics_log import MetricsLog, has_rows
 from joem.engine.model import Model
 from joem.engine.optimisers import make_optimisers, set_rates
 from joem.engine.problem import Problem, open_problem
-from joem.engine.stopping import interruptible, writing
+from joem.engine.run_folder import alone_in
+from joem.engine.stopping import interruptible, lost_processes_told
 from joem.engine.stored_maps import MapStore, PixelSet
 from joem.errors import BadUsage, Interrupted, JoemError, choose
+from joem.io import damage_told, writing
 from joem.models import Hypercolumns, Inputs
 from joem.parallel import ranks_that_say_yes, together
 from joem.recipe import Recipe
@@ -52,18 +55,20 @@ def train(
     fabric = launched(recipe.train)
     if fabric.device.type == "cpu":
         reuse_freed_memory()
-    with together(fabric):
-        if out is not None and not resume and Checkpoints(Path(out) / "checkpoints").newest():
-            raise BadUsage(f"{out} already holds a run: add --resume to go on with it, or choose another --out.")
-        every_mask = methods.get(recipe.method.name).sees_every_mask
-        problem = problem or open_problem(recipe.data, every_mask, needed=("train",))
-        run = Run(recipe, problem, fabric, Path(out) if out is not None else None)
-        if resume:
-            run.resume()
-        else:
-            run.check_folder()
-    run.fit()
-    return run.finish()
+    folder = Path(out) if out is not None else None
+    with lost_processes_told(fabric, folder), alone_in(folder, fabric):
+        with together(fabric):
+            if folder is not None and not resume and Checkpoints(folder / "checkpoints").newest():
+                raise BadUsage(f"{out} already holds a run: add --resume to go on with it, or choose another --out.")
+            every_mask = methods.get(recipe.method.name).sees_every_mask
+            problem = problem or open_problem(recipe.data, every_mask, needed=("train",))
+            run = Run(recipe, problem, fabric, folder)
+            if resume:
+                run.resume()
+            else:
+                run.check_folder()
+        run.fit()
+        return run.finish()
 
 
 @dataclass
@@ -337,13 +342,14 @@ class Run:
         newest = self.checkpoints.newest() if self.checkpoints else None
         if self.checkpoints is None or newest is None:
             raise BadUsage(f"There is no checkpoint to resume in {self.out}: start without --resume.")
-        self.begin(self.stages.index(self.checkpoints.stage(newest)))
+        self.begin(self.stages.index(choose("stage", self.checkpoints.stage(newest), self.stages)))
         self.step, states = self.checkpoints.restore(newest, self.model, self.optimisers, self.scaler)
         if self.out is not None and self.fabric.is_global_zero:
             shutil.rmtree(self.out / "model", ignore_errors=True)  # it would be older than the checkpoints to come
         rank = self.fabric.global_rank
         own = {name: rows[rank] for name, rows in states.items() if len(rows) == self.fabric.world_size}
-        set_random_states(own, self.fabric.device)
+        with damage_told(newest):
+            set_random_states(own, self.fabric.device)
 
     def _interruption(self) -> str:
         self.save()
@@ -359,6 +365,7 @@ class Run:
         self.model.method.eval()
         if self.out is not None:
             self.save()
+            self.model.centres = visual_centres(self.model, self.problem)
             with together(self.fabric), writing(self.out):
                 if self.fabric.is_global_zero:
                     self.model.save(self.out / "model")

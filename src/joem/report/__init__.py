@@ -2,6 +2,6 @@
 
 from joem.report import plots
 from joem.report.page import Page
-from joem.report.sheets import contact_sheet, named, picture_row
+from joem.report.sheets import contact_sheet, named, picture_sheet, unseen_first
 
-__all__ = ["Page", "contact_sheet", "named", "picture_row", "plots"]
+__all__ = ["Page", "contact_sheet", "named", "picture_sheet", "plots", "unseen_first"]

@@ -1,6 +1,6 @@
 """Pictures of the joint embedding space of any run: the ideas of the paper's figures 2, 3 and 4, from real pixels."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,11 +9,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from joem import data, losses
-from joem.decision import Decision
+from joem.decision import RULES, Decision, Ranking
 from joem.engine import Model, Problem
 from joem.errors import choose
 from joem.methods.classifier import ClassifierMethod
 from joem.report import plots
+from joem.report.sheets import unseen_first
 from joem.segmenter import Segmenter
 from joem.vocabulary import VOID
 
@@ -38,7 +39,7 @@ CAPTIONS = {
 """What each group of figures shows."""
 
 _PICTURES, _PER_CLASS = 80, 100
-_SEEN, _UNSEEN = "#0072b2", "#d55e00"
+_SEEN, _UNSEEN = "#009e73", "#cc79a7"  # not those of the rules
 _TAU_S, _TAU_MU, _R = 5.0, 1.0, 4  # the paper's, for methods that have no such setting
 
 
@@ -92,7 +93,7 @@ def space(model: Model, features: Tensor, labels: Tensor) -> "list[Figure]":
         for label in own:
             colour = _colour(model, label)
             axes.plot(*stars[label], "*", color=colour, markersize=13, markeredgecolor=plots.INK, markeredgewidth=0.6)
-        plots.name_points(axes, stars[list(own)], [plots.starred(vocabulary.names[label], vocabulary) for label in own])
+        plots.name_points(axes, stars[list(own)], [vocabulary.starred[label] for label in own])
         figures.append(figure)
     return figures
 
@@ -116,9 +117,7 @@ def relations(model: Model) -> "list[Figure]":
         figure, axes = plots.new_axes("", "", size=(side, side), grid=False)
         axes.set_title(f"{name}, τ = {tau:g}", color=plots.INK, fontsize="medium")
         axes.imshow(shown, cmap="cividis", vmin=0, vmax=1)
-        if len(names) <= plots.MOST_NAMES:
-            axes.set_xticks(range(len(names)), names, rotation=90, fontsize="xx-small")
-            axes.set_yticks(range(len(names)), names, fontsize="xx-small")
+        plots.name_ticks(axes, names, "xx-small")
         figures.append(figure)
     return figures
 
@@ -158,7 +157,7 @@ def apollonius(model: Model, features: Tensor, labels: Tensor, pair: tuple[str, 
 
 def _apollonius(model: Model, pair: tuple[int, int], points: Tensor, labels: Tensor, span: float) -> "Figure":
     figure, axes = plots.new_axes("along the line between the prototypes", "distance from it", size=(6.4, 5.2))
-    names = [plots.starred(model.vocabulary.names[label], model.vocabulary) for label in pair]
+    names = [model.vocabulary.starred[label] for label in pair]
     groups = [
         ("truth: another class", (labels != pair[0]) & (labels != pair[1]), "#999999", "."),
         (f"truth: {names[0]}", labels == pair[0], _SEEN, "o"),
@@ -171,27 +170,27 @@ def _apollonius(model: Model, pair: tuple[int, int], points: Tensor, labels: Ten
         axes.plot(position, 0, "*", color=colour, markersize=18, markeredgecolor=plots.INK)
         axes.annotate(name, (position, 0), xytext=(0, 12), textcoords="offset points", ha="center", color=plots.INK)
     top = max([span / 2, *points[:, 1].tolist()]) * 1.1
-    left, right = min([0.0, *points[:, 0].tolist()]), max([span, *points[:, 0].tolist()])
-    _decision_lines(axes, model.recipe.decision, span, top)
-    axes.set(xlim=(left - 0.12 * span, right + 0.12 * span), ylim=(-0.04 * top, top), aspect="equal")
+    left = min([0.0, *points[:, 0].tolist()]) - 0.12 * span
+    right = max([span, *points[:, 0].tolist()]) + 0.12 * span
+    axes.set(xlim=(left, right), ylim=(-0.04 * top, top), aspect="equal")
+    _decision_lines(axes, model.recipe.decision, span, (left, right, top))
     figure.legend(frameon=False, fontsize="small", labelcolor=plots.INK, loc="outside lower center", ncols=2)
     return figure
 
 
-def _decision_lines(axes: "Axes", decision: Decision, span: float, top: float) -> None:
-    """Where the paper's rules decide between prototypes at (0,0) and (span,0)."""
-    axes.axvline(span / 2, color=plots.INK, linestyle="--", linewidth=1, label="NN")
-    sigma, gamma = (decision.replace(rule).value for rule in ("ac", "cs"))
-    if sigma < 1:
-        angle = torch.linspace(0, torch.pi, 200)
-        centre, radius = -(sigma**2) * span / (1 - sigma**2), sigma * span / (1 - sigma**2)
-        circle = f"AC's circle, d$_s$ / d$_u$ = {sigma:.2f}"
-        axes.plot(centre + radius * angle.cos(), radius * angle.sin(), color="#009e73", linewidth=2, label=circle)
-    if 0 < gamma < span:
-        height = torch.linspace(0, top, 200)
-        bent = gamma / 2 * (1 + height**2 / ((span / 2) ** 2 - (gamma / 2) ** 2)).sqrt()
-        hyperbola = f"CS's hyperbola, d$_u$ - d$_s$ = {gamma:.2g}"
-        axes.plot(span / 2 - bent, height, "-.", color="#cc79a7", linewidth=2, label=hyperbola)
+def _decision_lines(axes: "Axes", decision: Decision, span: float, limits: tuple[float, float, float]) -> None:
+    """Where the usual rules turn from a prototype at (0,0) to one at (span,0), within (left, right, top)."""
+    left, right, top = limits
+    x, y = torch.meshgrid(torch.linspace(left, right, 500), torch.linspace(0, top, 500), indexing="xy")
+    seen, unseen, no_label = torch.hypot(x, y), torch.hypot(x - span, y), torch.zeros_like(x, dtype=torch.int64)
+    ranking = Ranking(no_label, seen, torch.full_like(x, torch.inf), no_label, unseen)
+    for rule in RULES.values():
+        own, turning = decision.replace(rule.name), rule.turning(ranking)
+        corrects = rule.parameter is None or own.value != rule.parameter.neutral
+        if rule.candidate and corrects and turning.min() < own.value < turning.max():
+            colour = rule.colour if rule.parameter else plots.INK
+            axes.contour(x, y, turning, levels=[own.value], colors=colour, linestyles=rule.line, linewidths=2)
+            axes.plot([], [], rule.line, color=colour, linewidth=2, label=str(own))  # for the legend
 
 
 def boundary(model: Model, problem: Problem) -> "list[Figure]":
@@ -207,7 +206,7 @@ def boundary(model: Model, problem: Problem) -> "list[Figure]":
     table = torch.cat([model.prototypes(), _of_void(model)]).cpu()
     size, r = features.shape[2:], getattr(model.recipe.method, "r", _R)
     sharp, smooth = (virtual_prototypes(sample.labels, table, size, r=factor) for factor in (1, r))
-    labels = F.interpolate(sample.labels[None, None].double(), size=tuple(size))[0, 0].long()
+    labels = losses.resized(sample.labels[None], size)[0]
     void = labels == VOID
     if void.all():
         return []
@@ -249,8 +248,7 @@ def virtual_prototypes(labels: Tensor, prototypes: Tensor, size: tuple[int, ...]
         size: (H,W).
         r: how many times smaller the labels are made; 1 gives the sharp map.
     """
-    fine = F.interpolate(labels[None, None].double(), size=tuple(size))
-    coarse = F.interpolate(fine, size=[max(1, side // r) for side in size])[0, 0].long()
+    coarse = losses.resized(losses.resized(labels[None], size), [max(1, side // r) for side in size])[0]
     stacked = prototypes[coarse.masked_fill(coarse == VOID, len(prototypes) - 1)].permute(2, 0, 1)
     return F.interpolate(stacked[None], size=tuple(size), mode="bilinear", align_corners=False)[0]
 
@@ -264,20 +262,14 @@ def _of_void(model: Model) -> Tensor:
 
 def _sample(model: Model, problem: Problem) -> tuple[Tensor, Tensor]:
     """Features (N,C) and labels (N,) of evenly chosen evaluation pictures, unseen classes first among them."""
-    features, labels = zip(*_encoded(model, problem), strict=True)
-    return torch.cat(features), torch.cat(labels)
-
-
-def _encoded(model: Model, problem: Problem) -> Iterator[tuple[Tensor, Tensor]]:
-    unseen = list(problem.vocabulary.unseen_indices)
-    order = data.class_presence(problem.val)[:, unseen].sum(1).argsort(descending=True, stable=True)
-    segmenter = Segmenter(model)
-    for index in order[:: max(1, len(order) // _PICTURES)].tolist():
+    segmenter, order, parts = Segmenter(model), unseen_first(problem), []
+    for index in order[:: max(1, len(order) // _PICTURES)]:
         sample = problem.val[index]
         features = segmenter.encode(sample.image).features[0].cpu()
-        labels = F.interpolate(sample.labels[None, None].double(), size=features.shape[1:]).long().flatten()
-        known = labels != VOID
-        yield features.flatten(1).T[known], labels[known]
+        labels = losses.resized(sample.labels[None], features.shape[1:]).flatten()
+        parts.append((features.flatten(1).T[labels != VOID], labels[labels != VOID]))
+    features, labels = (torch.cat(column) for column in zip(*parts, strict=True))
+    return features, labels
 
 
 def _some_of_each(labels: Tensor, most: int) -> Tensor:

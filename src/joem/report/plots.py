@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from joem.decision import RULES, Decision
+from joem.decision import RULES, Decision, parameter_of
 from joem.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 INK = "#30363c"
 """The colour of everything that is not data; a page may replace it by its own."""
 
-MOST_NAMES = 70  # more names on an axis cannot be read
+_MOST_NAMES = 70  # more names on an axis cannot be read
 
 
 def trade_off(curves: "Mapping[str, Curve]", chosen: Mapping[str, float]) -> "Figure":
@@ -36,7 +36,7 @@ def trade_off(curves: "Mapping[str, Curve]", chosen: Mapping[str, float]) -> "Fi
     """
     figure, axes = new_axes("mIoU of seen classes", "mIoU of unseen classes")
     for rule, curve in curves.items():
-        seen, unseen = ([getattr(found, key) for found in curve.scores] for key in ("miou_seen", "miou_unseen"))
+        seen, unseen, _ = zip(*(found.three for found in curve.scores), strict=True)
         _line(axes, curve, seen, unseen, chosen, f"{RULES[rule].title}, area {curve.area:.1f}")
     nearest = next(iter(curves.values())).scores[0]
     axes.axvline(nearest.miou_seen, color=INK, linestyle=(0, (4, 3)), linewidth=1)
@@ -63,15 +63,13 @@ def errors(curves: "Mapping[str, Curve]", chosen: Mapping[str, float]) -> "Figur
 
 def by_value(curve: "Curve", chosen: float | None = None) -> "Figure":
     """The three scores over a rule's parameter, as in the supplement's figure 3; a dotted line marks the chosen one."""
-    rule = RULES[curve.rule]
-    figure, axes = new_axes(f"{rule.parameter.symbol if rule.parameter else ''} of {rule.title}", "percent")
+    figure, axes = new_axes(f"{parameter_of(curve.rule).symbol} of {RULES[curve.rule].title}", "percent")
     _score_lines(axes, curve.values, curve.scores)
     if chosen is not None:
         axes.axvline(chosen, color=INK, linestyle=":", linewidth=1.5, label="chosen")
     if len(curve.values) > 1:
-        axes.set_xlim(
-            curve.values[0], _end_of_change(curve, chosen)
-        )  # the correction grows to the right, even of what falls
+        # The correction grows to the right, even of what falls.
+        axes.set_xlim(curve.values[0], _end_of_change(curve, chosen))
     axes.set_ylim(0, None)
     _legend(axes)
     return figure
@@ -106,10 +104,7 @@ def confusion(counts: Tensor, vocabulary: Vocabulary) -> "Figure":
     bar.outline.set_edgecolor(INK)
     bar.ax.yaxis.label.set_color(INK)
     bar.ax.tick_params(colors=INK)
-    if len(vocabulary) <= MOST_NAMES:
-        names = [starred(name, vocabulary) for name in vocabulary.names]
-        axes.set_xticks(range(len(names)), names, rotation=90, fontsize="x-small")
-        axes.set_yticks(range(len(names)), names, fontsize="x-small")
+    name_ticks(axes, vocabulary.starred, "x-small")
     return figure
 
 
@@ -128,6 +123,13 @@ def losses(columns: Mapping[str, Sequence[float]]) -> "Figure":
     axes.minorticks_off()
     _legend(axes)
     return figure
+
+
+def name_ticks(axes: "Axes", names: Sequence[str], size: str) -> None:
+    """Write the names of classes along both axes of a matrix, if they can be read."""
+    if len(names) <= _MOST_NAMES:
+        axes.set_xticks(range(len(names)), names, rotation=90, fontsize=size)
+        axes.set_yticks(range(len(names)), names, fontsize=size)
 
 
 def name_points(axes: "Axes", points: Tensor, names: Sequence[str]) -> None:
@@ -154,11 +156,6 @@ def name_points(axes: "Axes", points: Tensor, names: Sequence[str]) -> None:
 
 def _overlap(a: tuple[float, float, float, float], b: tuple[float, float, float, float]) -> bool:
     return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
-
-
-def starred(name: str, vocabulary: Vocabulary) -> str:
-    """The name, with a star if nobody labelled the class."""
-    return name + (" *" if name in vocabulary.unseen else "")
 
 
 def save(figure: "Figure", path: Path) -> Path:
@@ -191,10 +188,9 @@ def _end_of_change(curve: "Curve", chosen: float | None) -> float:
 
 
 def _score_lines(axes: "Axes", values: Sequence[float], scores: "Sequence[Scores]", marker: str = "") -> None:
-    styles = {"miou_seen": ("mIoU seen", "#0072b2", "--"), "miou_unseen": ("mIoU unseen", "#d55e00", "-.")}
-    styles["hiou"] = ("hIoU", "#009e73", "-")
-    for key, (name, colour, style) in styles.items():
-        line = [getattr(found, key) for found in scores]
+    styles = (("mIoU seen", "#0072b2", "--"), ("mIoU unseen", "#d55e00", "-."), ("hIoU", "#009e73", "-"))
+    lines = zip(*(found.three for found in scores), strict=True)
+    for line, (name, colour, style) in zip(lines, styles, strict=True):
         axes.plot(values, line, style, color=colour, label=name, marker=marker)
 
 

@@ -3,7 +3,7 @@
 import csv
 import math
 import platform
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,25 +11,22 @@ from typing import TYPE_CHECKING
 
 import torch
 import yaml
-from PIL import Image
 from torch import Tensor
 
 import joem
-from joem import calibration, decision, engine
-from joem.calibration import Curve, Sweep
-from joem.decision import RULES, Decision, Rule
+from joem import calibration, decision, engine, parallel
+from joem.calibration import Curve
+from joem.decision import RULES, Decision
 from joem.engine import Evaluation, Model, PictureScores, Problem, Scoring
 from joem.report import embedding, plots
 from joem.report.page import Page
-from joem.report.sheets import contact_sheet, picture_row
+from joem.report.sheets import picture_sheet
 from joem.scores import Scores
 from joem.segmenter import Segmenter
-from joem.vocabulary import VOID
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-SCORE_COLUMNS = ("rule", "parameter", "seen", "unseen", "hIoU")
 _PICTURES = 4  # of the best and of the worst
 
 
@@ -59,18 +56,18 @@ class RunFindings:
         found = {rule: curve.scores[curve.values.index(self.values[rule])] for rule, curve in self.curves.items()}
         return {Decision().rule: uncorrected, **found}
 
+    def rows(self) -> list[list[str]]:
+        """The rows of `score_table` for every rule."""
+        return [score_row(rule, self.values.get(rule), scores) for rule, scores in self.by_rule.items()]
+
 
 def measure(model: Model, problem: Problem, rules: Iterable[str] | None = None) -> RunFindings:
     """Rank every picture once and take from it all that the page shows, with curves of some rules, all if None."""
     own, count = model.recipe.decision, len(problem.vocabulary)
     scoring, pictures = Scoring(own, problem.vocabulary), PictureScores(own, count)
-    sweeps = []
-    for rule, usual in calibration.new_sweeps(model, problem, rules).items():
-        first, *_, last = usual.values
-        values = sorted({*usual.values, own.replace(rule).value}, reverse=first > last)
-        sweeps.append(Sweep(rule, values, count))
-    seconds = engine.run(model, problem, [scoring, pictures, *sweeps])
-    curves = {sweep.rule: sweep.curve(problem.vocabulary.unseen_indices) for sweep in sweeps}
+    sweeps = calibration.new_sweeps(model, problem, rules, marked=own)
+    seconds = engine.run(model, problem, [scoring, pictures, *sweeps.values()])
+    curves = {rule: sweep.curve(problem.vocabulary.unseen_indices) for rule, sweep in sweeps.items()}
     return RunFindings(curves, scoring.result(seconds), pictures.result())
 
 
@@ -82,7 +79,7 @@ def write(
     pair: tuple[str, str] | None = None,
     pictures: Path | None = None,
 ) -> RunFindings:
-    """Measure a run and write its page.
+    """Measure a run and write its page; of several processes, which share the pictures, the first writes.
 
     Args:
         model: the trained model.
@@ -92,11 +89,20 @@ def write(
         pair: the seen and the unseen class of the Apollonius figure; if None, those that meet most often.
         pictures: a folder for the figures of the embedding space as PNG files too.
     """
-    found = measure(model, problem)
-    page = _opening(model, problem, run, found)
+    found, vocabulary = measure(model, problem), problem.vocabulary
+    if not parallel.is_first():
+        return found
+    page = Page(
+        f"joem: {run.resolve().name}",
+        f"{model.recipe.method.name} on {model.recipe.data.kind}, trained with masks of {len(vocabulary.seen)} classes "
+        f"and asked for {len(vocabulary.unseen)} more from their words alone; {len(problem.val)} pictures. "
+        "A star marks classes nobody labelled.",
+    )
+    numbers(page, found, {"pixels right, %": found.own.scores.pixel_accuracy})
     _rules(page, found)
     _pictures(page, model, problem, found)
-    _classes(page, found)
+    class_table(page, found)
+    _confusions(page, found.own)
     _losses(page, run, model.method.stages)
     drawn = embedding.draw(model, problem, pair)
     page.heading("The joint embedding space")
@@ -109,23 +115,11 @@ def write(
     return found
 
 
-def _opening(model: Model, problem: Problem, run: Path, found: RunFindings) -> Page:
-    vocabulary, own = problem.vocabulary, found.own.scores
-    page = Page(
-        f"joem: {run.resolve().name}",
-        f"{model.recipe.method.name} on {model.recipe.data.kind}, trained with masks of {len(vocabulary.seen)} classes "
-        f"and asked for {len(vocabulary.unseen)} more from their words alone; {len(problem.val)} pictures. "
-        "A star marks classes nobody labelled.",
-    )
-    page.numbers(
-        {
-            f"hIoU, {found.own.decision}": f"{own.hiou:.1f}",
-            "mIoU, seen classes": f"{own.miou_seen:.1f}",
-            "mIoU, unseen classes": f"{own.miou_unseen:.1f}",
-            "pixels right, %": f"{own.pixel_accuracy:.1f}",
-        }
-    )
-    return page
+def numbers(page: Page, found: RunFindings, more: Mapping[str, float]) -> None:
+    """The scores of the run's own rule, large, and some more numbers."""
+    seen, unseen, hiou = found.own.scores.three
+    own = {f"hIoU, {found.own.decision}": hiou, "mIoU, seen classes": seen, "mIoU, unseen classes": unseen}
+    page.numbers({name: f"{value:.1f}" for name, value in {**own, **more}.items()})
 
 
 def _rules(page: Page, found: RunFindings) -> None:
@@ -136,11 +130,11 @@ def _rules(page: Page, found: RunFindings) -> None:
         "values with hindsight were found on these very pictures: they show what a perfect choice could reach and "
         "must not be reported as results. joem tune chooses without looking here."
     )
-    rows = [score_row(RULES[rule], found.values.get(rule), row) for rule, row in found.by_rule.items()]
+    others = []
     for rule, curve in found.curves.items():
-        title, value, *cells = score_row(RULES[rule], curve.values[curve.best], curve.scores[curve.best])
-        rows.append([title, f"{value}, best with hindsight", *cells])
-    page.table(SCORE_COLUMNS, rows, best=list(found.by_rule).index(found.own.decision.rule))
+        title, value, *cells = score_row(rule, curve.values[curve.best], curve.scores[curve.best])
+        others.append([title, f"{value}, best with hindsight", *cells])
+    score_table(page, found, others)
     page.plots(
         [plots.trade_off(found.curves, found.values), plots.errors(found.curves, found.values)],
         f"Left: every {parameters} from one pass; the dashed line is mIoU of seen classes with "
@@ -153,10 +147,16 @@ def _rules(page: Page, found: RunFindings) -> None:
     )
 
 
-def score_row(rule: Rule, value: float | None, scores: Scores) -> list[str]:
-    """The cells of `SCORE_COLUMNS` for one rule."""
-    setting = f"{rule.parameter.name} {value:.3g}" if rule.parameter else ""
-    return [rule.title, setting, *(f"{x:.1f}" for x in (scores.miou_seen, scores.miou_unseen, scores.hiou))]
+def score_row(rule: str, value: float | None, scores: Scores) -> list[str]:
+    """A row of `score_table`: a rule at a value of its parameter."""
+    setting = "" if value is None else f"{decision.parameter_of(rule).name} {value:.3g}"
+    return [RULES[rule].title, setting, *(f"{score:.1f}" for score in scores.three)]
+
+
+def score_table(page: Page, found: RunFindings, others: Sequence[Sequence[str]]) -> None:
+    """The scores of every rule, that of the run standing out, and other rows below."""
+    best = list(found.by_rule).index(found.own.decision.rule)
+    page.table(("rule", "parameter", "seen", "unseen", "hIoU"), [*found.rows(), *others], best=best)
 
 
 def _pictures(page: Page, model: Model, problem: Problem, found: RunFindings) -> None:
@@ -168,47 +168,35 @@ def _pictures(page: Page, model: Model, problem: Problem, found: RunFindings) ->
         if chosen:
             page.heading(title)
             means = ", ".join(f"{found.per_picture[index]:.0f}" for index in chosen)
+            samples = [problem.val[index] for index in chosen]
             page.picture(
-                picture_rows(model, problem, chosen),
+                picture_sheet(Segmenter(model), samples, problem.vocabulary, {"prediction": {}}),
                 f"Picture, truth, {found.own.decision}. Mean IoU over the classes shown: {means}.",
             )
 
 
-def picture_rows(model: Model, problem: Problem, chosen: Sequence[int]) -> Image.Image:
-    """Picture, truth and prediction of some evaluation pictures, one row each; void does not count and stays bare."""
-    segmenter, rows = Segmenter(model), []
-    for index in chosen:
-        sample = problem.val[index]
-        scene = segmenter.encode(sample.image)
-        counted = scene.segment().labels.masked_fill(sample.labels == VOID, VOID)
-        rows.append(picture_row(scene.pixels, (sample.labels, counted), problem.vocabulary))
-    return contact_sheet(rows, ["picture", "truth", "prediction"])
-
-
-def _classes(page: Page, found: RunFindings) -> None:
+def class_table(page: Page, found: RunFindings) -> None:
+    """The IoU of every class, without correction and by the run's own rule, unseen classes first."""
     vocabulary, own = found.own.vocabulary, found.own
     page.heading("Every class")
-    uncorrected = found.by_rule[Decision().rule]
-    labels = sorted(range(len(vocabulary)), key=lambda label: (label not in vocabulary.unseen_indices, label))
+    columns = found.by_rule[Decision().rule].per_class, own.scores.per_class
     rows = [
         [
-            plots.starred(vocabulary.names[label], vocabulary),
+            vocabulary.starred[label],
             f"{int(own.confusion[label].sum()):,}",
-            _percent(uncorrected.per_class[label]),
-            _percent(own.scores.per_class[label]),
+            *(_percent(each[label]) for each in columns),
         ]
-        for label in labels
+        for label in (*vocabulary.unseen_indices, *vocabulary.seen_indices)
     ]
     page.table(["class", "pixels", f"IoU with {Decision()}", f"IoU with {own.decision}"], rows, bars=True)
+
+
+def _confusions(page: Page, own: Evaluation) -> None:
     page.heading("What is taken for what")
-    page.plots([plots.confusion(own.confusion, vocabulary)], "Each row adds up to 100 % of the pixels of a class.")
-    page.table(
-        ["true class", "taken for", "% of its pixels"],
-        [
-            [plots.starred(true, vocabulary), plots.starred(taken, vocabulary), f"{share:.1f}"]
-            for true, taken, share in own.worst_confusions(8)
-        ],
-    )
+    page.plots([plots.confusion(own.confusion, own.vocabulary)], "Each row adds up to 100 % of the pixels of a class.")
+    shown = dict(zip(own.vocabulary.names, own.vocabulary.starred, strict=True))
+    rows = [[shown[true], shown[taken], f"{share:.1f}"] for true, taken, share in own.worst_confusions(8)]
+    page.table(["true class", "taken for", "% of its pixels"], rows)
 
 
 def _losses(page: Page, run: Path, stages: Sequence[str]) -> None:

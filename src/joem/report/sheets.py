@@ -1,13 +1,19 @@
 """Pictures with the names of what they show written into them, and sheets of pictures."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 from torch import Tensor
 
+from joem.data import Sample, class_presence
 from joem.overlay import overlay
-from joem.vocabulary import Vocabulary
+from joem.vocabulary import VOID, Vocabulary
+
+if TYPE_CHECKING:
+    from joem.engine import Problem
+    from joem.segmenter import Segmenter
 
 
 def named(
@@ -28,17 +34,37 @@ def named(
         if len(positions) < smallest * labels.numel():
             continue
         row, column = (scale * (positions.median(dim=0).values + 0.5)).tolist()
-        name = vocabulary.names[label] + ("*" if vocabulary.names[label] in vocabulary.unseen else "")
+        name = vocabulary.starred[label]
         half = font.getlength(name) / 2
         column = min(max(column, half + 3), image.width - half - 3)
         draw.text((column, row), name, fill="white", font=font, anchor="mm", stroke_width=2, stroke_fill="black")
     return image
 
 
-def picture_row(pixels: Tensor, labels: Iterable[Tensor], vocabulary: Vocabulary) -> list[Image.Image]:
-    """A picture (3,H,W) as it is, then named by each of the labels (H,W)."""
-    plain = Image.fromarray(pixels.permute(1, 2, 0).numpy())
-    return [plain, *(named(pixels, each, vocabulary) for each in labels)]
+def unseen_first(problem: "Problem") -> list[int]:
+    """The evaluation pictures, those that show most unseen classes first."""
+    shown = class_presence(problem.val)[:, list(problem.vocabulary.unseen_indices)].sum(dim=1)
+    return shown.argsort(descending=True, stable=True).tolist()
+
+
+def picture_sheet(
+    segmenter: "Segmenter", samples: Iterable[Sample], vocabulary: Vocabulary, columns: Mapping[str, Mapping[str, Any]]
+) -> Image.Image:
+    """Labelled pictures in rows: the picture, the truth, then what a model finds; void does not count and stays bare.
+
+    Args:
+        segmenter: the model.
+        samples: the pictures.
+        vocabulary: their classes, which names are written in and who has a star.
+        columns: title -> options of `Scene.segment`.
+    """
+    rows = []
+    for sample in samples:
+        scene, void = segmenter.encode(sample.image), sample.labels == VOID
+        found = [scene.segment(**options).labels.masked_fill(void, VOID) for options in columns.values()]
+        named_by_each = [named(scene.pixels, labels, vocabulary) for labels in (sample.labels, *found)]
+        rows.append([Image.fromarray(scene.pixels.permute(1, 2, 0).numpy()), *named_by_each])
+    return contact_sheet(rows, ["picture", "truth", *columns])
 
 
 def contact_sheet(rows: Sequence[Sequence[Image.Image]], titles: Sequence[str], cell: int = 256) -> Image.Image:

@@ -1,38 +1,48 @@
-"""Class names in terms of single words: spellings, names of several words, words without a vector."""
+"""Class names and their descriptions in terms of single words: spellings, several words, words without a vector."""
 
 import re
 from collections.abc import Iterator, Sequence
-from difflib import get_close_matches
 from itertools import islice
 from typing import Any
 
 import numpy as np
 
 from joem.errors import BadUsage, UnknownWord
+from joem.semantics import lexicon
 from joem.semantics.interface import OutOfVocabulary, Vector, WordVectors, mean
 
 _Known = dict[str, Vector | None]
 
-WRITTEN_APART = {
-    "diningtable": "dining table",
-    "pottedplant": "potted plant",
-    "tvmonitor": "tv monitor",
-    "playingfield": "playing field",
-    "waterdrops": "water drops",
-}
-"""Class names of VOC, Context and COCO-Stuff that run words together, as running text has them."""
-
-_OTHER_WORD = {"aeroplane": "airplane", "motorbike": "motorcycle", "bedcloth": "bedclothes"}
-# Both tables serve in both directions: a file may hold either spelling.
-_SAME_AS = {**WRITTEN_APART, **_OTHER_WORD}
-_SAME_AS |= {other: name for name, other in _SAME_AS.items()}
-
 # A hint is not worth reading a whole file of millions of words for.
 _HINT_WORDS = 500_000
-_HINT_CANDIDATES = 20_000
+
+_STOP_WORDS = frozenset(
+    re.findall(
+        r"\w+",
+        """
+        a an and any are as at be been being but by can each etc for from had has have having he her his how if in into
+        is it its itself may more most no nor not of often on one ones or other others our out over she so some such
+        than that the their them then there these they this those through to up upon us usually very was we were what
+        when where which while who whose will with you your
+        """,
+    )
+)
+
+# A colon that is part of a time (10:30) or an address (http://) ends no name; nor does a name hold a comma.
+_DESCRIBED = re.compile(r"([^,]*?[^,\s])\s*(?:(?<!\d):|:(?!\d))(?!//)\s*(.*)", re.DOTALL)
 
 REMEMBERED = 50_000
 """How many names or spellings keep their vectors in memory; a service is asked for new ones as long as it runs."""
+
+
+def described(text: str) -> tuple[str, str | None]:
+    """A class name and its description after a colon, None where there is none.
+
+    >>> described("okapi: a striped animal"), described("cow"), described("clock at 10:30")
+    (('okapi', 'a striped animal'), ('cow', None), ('clock at 10:30', None))
+    """
+    found = _DESCRIBED.fullmatch(text.strip())
+    return (found[1], found[2] or None) if found else (text, None)
 
 
 class NamedWords:
@@ -60,6 +70,17 @@ class NamedWords:
         """Vectors of the names, (K, D)."""
         known = self._look_up({text for name in names for text in _all_texts(name)})
         return np.array([self._row(name, known) for name in names], dtype=np.float32).reshape(-1, self.dimension)
+
+    def descriptions(self, texts: Sequence[str]) -> Vector:
+        """Vectors of descriptions, (K, D): the mean over the words that have one, stop words left out."""
+        words = [[word for word in re.findall(r"[^\W\d_]{2,}", t) if word.lower() not in _STOP_WORDS] for t in texts]
+        known = self._look_up({form for each in words for word in each for form in _spellings(word)})
+        found = [[row for word in each if (row := self._word(word, known)) is not None] for each in words]
+        for text, rows in zip(texts, found, strict=True):
+            if not rows:
+                told = f"No vector for any word of the description {text!r} in {self._label}: use other words."
+                raise UnknownWord(told, text, [])
+        return np.array([mean(rows) for rows in found], dtype=np.float32).reshape(-1, self.dimension)
 
     def origin(self) -> dict[str, Any]:
         """That of the word vectors."""
@@ -89,9 +110,7 @@ class NamedWords:
             return whole
         rows = []
         for word in _words(text):
-            row = _first(word, known)
-            if row is None:
-                row = self._vectors.compose(word)
+            row = self._word(word, known)
             if row is None and self._oov == "error":
                 raise self._missing(word, name)
             if row is None and self._oov == "zero":
@@ -100,13 +119,12 @@ class NamedWords:
                 rows.append(row)
         return mean(rows) if rows else None
 
+    def _word(self, word: str, known: _Known) -> Vector | None:
+        row = _first(word, known)
+        return self._vectors.compose(word) if row is None else row
+
     def _missing(self, word: str, name: str) -> UnknownWord:
-        similar = (
-            other
-            for other in islice(self._vectors.words(), _HINT_WORDS)
-            if other[:1] == word[:1] and abs(len(other) - len(word)) <= 2
-        )
-        near = get_close_matches(word, islice(similar, _HINT_CANDIDATES), n=3)
+        near = lexicon.spelled_like(word, islice(self._vectors.words(), _HINT_WORDS))
         hint = f" Near matches: {', '.join(near)}." if near else ""
         return UnknownWord(
             f"No vector for the word {word!r} of the class {name!r} in {self._label}.{hint} "
@@ -140,7 +158,7 @@ def _spellings(text: str) -> list[str]:
     >>> _spellings("Dining Table")[:4]
     ['Dining Table', 'Dining_Table', 'Dining-Table', 'dining table']
     """
-    other = _SAME_AS.get(_plain(text))
+    other = lexicon.OTHER_SPELLING.get(_plain(text))
     readings = [text, text.lower(), *([other] if other else [])]
     return list(dict.fromkeys(form for r in readings for form in (r, *(j.join(_split(r)) for j in (" ", "_", "-")))))
 
@@ -155,7 +173,7 @@ def _split(text: str) -> list[str]:
 
 def _words(text: str) -> list[str]:
     """The single words of a name, taken apart where a dataset ran them together."""
-    return _split(WRITTEN_APART.get(_plain(text), text))
+    return _split(lexicon.WRITTEN_APART.get(_plain(text), text))
 
 
 def _all_texts(name: str) -> Iterator[str]:

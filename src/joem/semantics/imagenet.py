@@ -7,6 +7,7 @@ masks for. `kinds_of` lists those of them that would give a held-out class away.
 from functools import cache
 
 from joem.semantics import lexicon
+from joem.semantics.class_names import described
 
 # ImageNet's classes that are the class itself, a kind of it or a part of it. Ranges are first and last index.
 _KINDS: dict[str, tuple[int | tuple[int, int], ...]] = {
@@ -42,13 +43,7 @@ def synonyms() -> tuple[tuple[str, ...], ...]:
     >>> synonyms()[404], synonyms()[831]
     (('airliner',), ('studio couch', 'day bed'))
     """
-    from timm.data import ImageNetInfo
-
-    info = ImageNetInfo()
-    return tuple(
-        tuple(name.strip() for name in info.index_to_description(index).split(","))
-        for index in range(info.num_classes())
-    )
+    return tuple(entry.names for entry in lexicon.entries("imagenet-1k"))
 
 
 def names() -> tuple[str, ...]:
@@ -67,24 +62,21 @@ def meanings() -> tuple[str, ...]:
     >>> meanings()[345]
     'ox, an adult castrated bull of the genus Bos'
     """
-    from timm.data import ImageNetInfo
-
-    info = ImageNetInfo()
-    definitions = (info.index_to_description(index, detailed=True).partition(": ")[2] for index in range(len(names())))
-    return tuple(f"{name}, {text.partition(';')[0]}" for name, text in zip(names(), definitions, strict=True))
+    return tuple(f"{entry.names[0]}, {entry.gloss.partition(';')[0]}" for entry in lexicon.entries("imagenet-1k"))
 
 
 def kinds_of(name: str) -> frozenset[int]:
     """The classes of ImageNet that are a class, a kind of it or a part of it.
 
     The classes of PASCAL VOC and the unseen ones of PASCAL Context were looked up by hand; for every name, each class
-    one of whose names ends with it counts too. Alternatives ("sofa|couch") are looked up each on its own.
+    one of whose names ends with it counts too. Alternatives ("sofa|couch") are looked up each on its own, and a
+    description after a colon is left out.
 
     >>> sorted(kinds_of("cow")), [names()[index] for index in sorted(kinds_of("tractor"))]
     ([345, 346, 347], ['tractor'])
     """
     found: set[int] = set()
-    for part in name.split("|"):
+    for part in described(name)[0].split("|"):
         plain = lexicon.meant(part.strip(), _KINDS) or part.strip().lower()
         spans = ((each, each) if isinstance(each, int) else each for each in _KINDS.get(plain, ()))
         found |= {index for first, last in spans for index in range(first, last + 1)}

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ class Request(NamedTuple):
     Attributes:
         kind: the kind of source, a key of `joem.semantics.sources.SOURCES`.
         file: what follows the colon in the spec; None where there is no colon.
-        prompt: the sentence a name is put into, with {} in place of the name.
+        prompt: the sentence a name is put into, with {} in place of the name; several with "|" between them.
         oov: what a word without a vector does.
     """
 
@@ -42,6 +42,14 @@ class Source(Protocol):
 
         Either `file` and `sha256`, or `package` and `version`, or everything that the source consists of.
         """
+
+
+@runtime_checkable
+class Describing(Protocol):
+    """A source that reads descriptions otherwise than names."""
+
+    def descriptions(self, texts: Sequence[str]) -> Vector:
+        """Vectors of descriptions, (K, D)."""
 
 
 class WordVectors:
@@ -69,6 +77,21 @@ class WordVectors:
 def mean(rows: Sequence[Vector]) -> Vector:
     """The mean vector, (D,), summed in double precision so that the order of the rows does not show."""
     return np.asarray(np.mean(rows, axis=0, dtype=np.float64), dtype=np.float32)
+
+
+def mean_direction(rows: NDArray[Any]) -> NDArray[Any]:
+    """The mean of the unit vectors of rows (N, D), brought to the mean length of the rows; a single row as it is.
+
+    Rows of zeros have no direction and do not count.
+
+    >>> mean_direction(np.array([[0.0, 3.0], [1.0, 0.0]])).round(3).tolist()
+    [1.414, 1.414]
+    """
+    lengths = np.linalg.norm(rows, axis=1)
+    total: NDArray[Any] = (rows / np.where(lengths > 0, lengths, 1.0)[:, None]).sum(axis=0)
+    if len(rows) == 1 or not total.any():
+        return np.asarray(rows[0])
+    return np.asarray(total * (lengths[lengths > 0].mean() / np.linalg.norm(total)))
 
 
 def package_origin(package: str, install: str) -> dict[str, Any]:

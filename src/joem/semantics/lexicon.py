@@ -1,44 +1,56 @@
-"""Names as people write them: case, plurals, hyphens and other words for the same thing lead to the class they mean."""
+"""Names as people write them, and WordNet's part that timm carries: other words, spellings, glosses."""
 
 import re
 from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 from functools import cache
 from itertools import islice
+from typing import NamedTuple
 
 from joem.errors import JoemError
 
-# Names for one thing, the datasets' own names first. WordNet's lemmas (`_synsets`) add to them where a word has one
-# meaning only.
-_SAME = (
-    ("aeroplane", "airplane", "plane"),
-    ("bicycle", "bike", "pushbike"),
-    ("motorbike", "motorcycle", "motor bike", "motor cycle"),
-    ("car", "auto", "automobile", "motorcar"),
-    ("truck", "lorry"),
-    ("train", "railway train", "railroad train"),
-    ("cow", "cattle"),
-    ("person", "human", "human being", "people", "persons", "folk"),
-    ("sofa", "couch", "settee"),
-    ("diningtable", "dining table", "dinner table", "table"),
-    ("pottedplant", "potted plant", "houseplant", "house plant", "pot plant"),
-    ("tvmonitor", "tv monitor", "tv", "television", "television set", "tv set", "telly", "monitor"),
-    ("bedcloth", "bedclothes", "bedding"),
-    ("cell phone", "cellphone", "mobile phone", "mobile", "smartphone"),
-    ("refrigerator", "fridge"),
-    ("donut", "doughnut"),
-    ("hair drier", "hair dryer", "hairdryer"),
-    ("handbag", "purse"),
-    ("sidewalk", "pavement", "footpath"),
-    ("ground", "earth"),
-    ("sea", "ocean"),
-    ("curtain", "drape"),
-    ("stairs", "stairway", "staircase", "steps"),
-    ("ashcan", "trash can", "garbage can", "rubbish bin", "dustbin"),
-    ("signboard", "sign"),
-    ("playingfield", "playing field"),
-)
+# Names for one thing, the datasets' own first. A word table may hold either of two joined by "=", so both are looked up
+# there; the others are other words. WordNet's lemmas (`_meanings`) add to them where a word has one meaning only.
+_SAME = """
+    aeroplane = airplane, plane
+    bicycle, bike, pushbike
+    motorbike = motorcycle, motor bike, motor cycle
+    car, auto, automobile, motorcar
+    truck, lorry
+    train, railway train, railroad train
+    cow, cattle
+    person, human, human being, people, persons, folk
+    sofa, couch, settee
+    diningtable = dining table, dinner table, table
+    pottedplant = potted plant, houseplant, house plant, pot plant
+    tvmonitor = tv monitor, tv, television, television set, tv set, telly, monitor
+    bedcloth = bedclothes, bedding
+    cell phone, cellphone, mobile phone, mobile, smartphone
+    refrigerator, fridge
+    donut, doughnut
+    hair drier, hair dryer, hairdryer
+    handbag, purse
+    sidewalk, pavement, footpath
+    ground, earth
+    sea, ocean
+    curtain, drape
+    stairs, stairway, staircase, steps
+    ashcan, trash can, garbage can, rubbish bin, dustbin
+    signboard, sign
+    playingfield = playing field
+    waterdrops = water drops
+"""
+_GROUPS = [re.split(r"\s*[=,]\s*", line.strip()) for line in _SAME.strip().splitlines()]
+_PAIRS = [group[:2] for group, line in zip(_GROUPS, _SAME.strip().splitlines(), strict=True) if "=" in line]
+
+OTHER_SPELLING = {a: b for pair in _PAIRS for a, b in (pair, reversed(pair))}
+"""The datasets' own names and how running text has them, in both directions."""
+
+WRITTEN_APART = {name: other for name, other in _PAIRS if " " in other}
+"""Class names of VOC, Context and COCO-Stuff that run words together, as running text has them."""
+
 _FREQUENT = 100_000  # of GloVe's words; rarer ones are mostly slips and names
+_CANDIDATES = 20_000  # a hint is not worth comparing with millions of words
 _IRREGULAR = {
     "people": "person", "men": "man", "women": "woman", "children": "child", "mice": "mouse", "geese": "goose",
     "feet": "foot", "teeth": "tooth", "oxen": "ox", "leaves": "leaf", "shelves": "shelf", "knives": "knife",
@@ -95,40 +107,85 @@ def meant(name: str, known: Iterable[str]) -> str | None:
 
 def _other_words(name: str) -> Iterator[str]:
     """Other words for the same thing, from the table above and from WordNet."""
+    yield from _listed(name)
+    for form in singulars(name):
+        meanings = _meanings().get(plain(form), [])
+        if len(meanings) == 1:
+            yield from meanings[0].names
+
+
+def _listed(name: str) -> Iterator[str]:
+    """Other words for the same thing, from the table above."""
     forms = {plain(form) for form in singulars(name)}
-    for group in _SAME:
+    for group in _GROUPS:
         if forms & {plain(each) for each in group}:
             yield from group
-    lemmas = _synsets()
-    for form in singulars(name):
-        yield from lemmas.get(plain(form), ())
+
+
+class Entry(NamedTuple):
+    """A class of ImageNet in WordNet: its names, and what they mean."""
+
+    names: tuple[str, ...]
+    gloss: str
 
 
 @cache
-def _synsets() -> dict[str, tuple[str, ...]]:
-    """The lemmas that share a meaning with a word, for the words that have one meaning only."""
-    groups: dict[str, list[tuple[str, ...]]] = {}
-    for group in _names_22k():
-        for lemma in group:
-            groups.setdefault(plain(lemma), []).append(group)
-    return {word: found[0] for word, found in groups.items() if len(found) == 1}
+def entries(which: str = "imagenet-22k") -> tuple[Entry, ...]:
+    """The classes of an ImageNet (imagenet-1k, -12k, -22k), in its order.
 
-
-@cache
-def _names_22k() -> tuple[tuple[str, ...], ...]:
-    """The names of every class of ImageNet-22k."""
+    >>> entries("imagenet-1k")[345]
+    Entry(names=('ox',), gloss='an adult castrated bull of the genus Bos; especially Bos taurus')
+    """
     from timm.data import ImageNetInfo
 
-    info = ImageNetInfo("imagenet-22k")
+    info = ImageNetInfo(which)
+    texts = (info.index_to_description(index, detailed=True) for index in range(info.num_classes()))
     return tuple(
-        tuple(lemma.strip() for lemma in info.index_to_description(index).split(","))
-        for index in range(info.num_classes())
+        Entry(tuple(name.strip() for name in names.split(",")), gloss)
+        for names, _, gloss in (text.partition(": ") for text in texts)
     )
 
 
 @cache
+def _meanings() -> dict[str, list[Entry]]:
+    """The entries of ImageNet-22k that have a word among their names."""
+    found: dict[str, list[Entry]] = {}
+    for entry in entries():
+        for name in entry.names:
+            found.setdefault(plain(name), []).append(entry)
+    return found
+
+
+def gloss(name: str) -> str | None:
+    """What WordNet says a name means; None where ImageNet-22k does not have it.
+
+    Of several meanings it is the one that has most of the name's other words, then one that begins with the name, then
+    one with pictures enough to be in ImageNet-12k: an ambiguous word ("mouse") may get another than is meant.
+
+    >>> gloss("Motorbikes")
+    'a motor vehicle with two wheels and a strong frame'
+    """
+    forms = [*singulars(name), *(OTHER_SPELLING.get(form, form) for form in singulars(name))]
+    own = {plain(form) for form in forms}
+    others = {plain(word) for word in _listed(name)} - own
+
+    def fit(entry: Entry) -> tuple[int, bool, bool, bool, int]:
+        names = [plain(each) for each in entry.names]
+        shared = 2 * (not own.isdisjoint(names)) + len(others.intersection(names))
+        return shared, names[0] in own, not others.isdisjoint(_words(entry.gloss)), entry in _entries_12k(), -len(names)
+
+    found = [entry for word in sorted(own | others) for entry in _meanings().get(word, [])]
+    return max(found, key=fit).gloss if found else None
+
+
+@cache
+def _entries_12k() -> frozenset[Entry]:
+    return frozenset(entries("imagenet-12k"))
+
+
+@cache
 def _words_22k() -> frozenset[str]:
-    return frozenset(word for group in _names_22k() for lemma in group for word in _words(lemma))
+    return frozenset(word for entry in entries() for name in entry.names for word in _words(name))
 
 
 @cache
@@ -156,11 +213,16 @@ def _words(text: str) -> list[str]:
     return re.findall(r"[^\W\d_]{2,}", text.casefold())
 
 
-def near_words(word: str, most: int = 3) -> list[str]:
+def near_words(word: str) -> list[str]:
     """Known words that are spelled like one that is not."""
-    for known in (_words_22k(), _frequent_words()):
-        candidates = sorted(each for each in known if each[:1] == word[:1] and abs(len(each) - len(word)) <= 2)
-        found = get_close_matches(word, candidates, n=most)
-        if found:
-            return found
-    return []
+    return spelled_like(word, _words_22k()) or spelled_like(word, _frequent_words())
+
+
+def spelled_like(word: str, known: Iterable[str]) -> list[str]:
+    """The three known words that are spelled most like a word, of those that begin alike; fewer if few are alike.
+
+    >>> spelled_like("cupp", ["cups", "cup", "cow"])
+    ['cup', 'cups']
+    """
+    similar = (each for each in known if each[:1] == word[:1] and abs(len(each) - len(word)) <= 2)
+    return get_close_matches(word, islice(similar, _CANDIDATES), n=3)

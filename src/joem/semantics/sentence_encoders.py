@@ -9,8 +9,9 @@ import numpy as np
 import torch
 
 from joem.errors import BadUsage
-from joem.semantics.class_names import REMEMBERED, WRITTEN_APART, alternatives
-from joem.semantics.interface import Request, Vector, mean, package_origin
+from joem.semantics.class_names import REMEMBERED, alternatives
+from joem.semantics.interface import Request, Vector, mean, mean_direction, package_origin
+from joem.semantics.lexicon import WRITTEN_APART
 
 _ENCODING = Lock()
 
@@ -21,7 +22,8 @@ class PhraseEncoder:
     A subclass names its `package`, what to `install` for it and its `dimension`, and encodes one text.
 
     Args:
-        prompt: the sentence a name is put into, with {} in place of the name.
+        prompt: the sentence a name is put into, with {} in place of the name; of several, with "|" between them, the
+            vectors' directions are averaged.
     """
 
     package: str
@@ -30,9 +32,10 @@ class PhraseEncoder:
 
     def __init__(self, prompt: str) -> None:
         self._origin = package_origin(self.package, self.install)
-        if "{}" not in prompt:
-            raise BadUsage(f"A prompt must hold {{}} where the name goes, like 'a photo of a {{}}'; got {prompt!r}.")
-        self._prompt = prompt
+        self._prompts = [prompt] if "|" not in prompt else [each.strip() for each in prompt.split("|")]
+        for each in self._prompts:
+            if "{}" not in each:
+                raise BadUsage(f"A prompt must hold {{}} where the name goes, like 'a photo of a {{}}'; got {each!r}.")
         self._known: dict[str, Vector] = {}
 
     @classmethod
@@ -47,6 +50,10 @@ class PhraseEncoder:
         """Vectors of the names, (K, D)."""
         return np.array([self._row(name) for name in names], dtype=np.float32).reshape(-1, self.dimension)
 
+    def descriptions(self, texts: Sequence[str]) -> Vector:
+        """Vectors of whole sentences, (K, D), without a prompt."""
+        return np.array([self._encoded(text) for text in texts], dtype=np.float32).reshape(-1, self.dimension)
+
     def origin(self) -> dict[str, Any]:
         """The package and its version."""
         return self._origin
@@ -56,17 +63,20 @@ class PhraseEncoder:
         raise NotImplementedError
 
     def _row(self, name: str) -> Vector:
-        row = self._known.get(name)
+        phrases = [WRITTEN_APART.get(each, each) for each in (part.replace("_", " ") for part in alternatives(name))]
+        rows = [mean([self._encoded(prompt.replace("{}", each)) for each in phrases]) for prompt in self._prompts]
+        return mean_direction(np.array(rows))
+
+    def _encoded(self, text: str) -> Vector:
+        row = self._known.get(text)
         if row is None:
-            phrases = [part.replace("_", " ") for part in alternatives(name)]
-            texts = [self._prompt.replace("{}", WRITTEN_APART.get(phrase, phrase)) for phrase in phrases]
-            # One text at a time: in a batch, rounding would make a name's vector depend on the other names. And one
-            # thread at a time: tokenizers are not thread-safe.
+            # One text at a time: in a batch, rounding would make its vector depend on the others. And one thread at a
+            # time: tokenizers are not thread-safe.
             with _ENCODING:
-                row = mean([self.encode(text) for text in texts])
+                row = self.encode(text)
             if len(self._known) >= REMEMBERED:
                 self._known.clear()
-            self._known[name] = row
+            self._known[text] = row
         return row
 
 

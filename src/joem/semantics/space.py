@@ -1,6 +1,6 @@
 """The space of word vectors that a model is trained in, its normalisation frozen at training."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -9,14 +9,16 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from joem.errors import BadUsage, JoemError, choose
+from joem.errors import BadUsage, JoemError, UnknownWord, choose
+from joem.semantics.class_names import described
 from joem.semantics.controls import RandomVectors, exchanged
-from joem.semantics.interface import OutOfVocabulary, Source, Vector
+from joem.semantics.interface import Describing, OutOfVocabulary, Source, mean_direction
 from joem.semantics.sentence_encoders import PhraseEncoder
 from joem.semantics.sources import open_source, parse, restore, split
 from joem.semantics.vector_table import open_table
 
 Normalise = Literal["max", "l2", "none"]
+Descriptions = Literal["name", "description", "both"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +37,7 @@ class Part:
     scale: float | None = None
     centre: NDArray[np.float64] | None = None
 
-    def normalised(self, rows: Vector, normalise: Normalise) -> NDArray[np.float64]:
+    def normalised(self, rows: NDArray[Any], normalise: Normalise) -> NDArray[np.float64]:
         """Centre and scale rows of the source, (K, D)."""
         centred = rows.astype(np.float64) - (0.0 if self.centre is None else self.centre)
         if normalise == "l2":
@@ -51,6 +53,10 @@ class Semantics:
     Each source is normalised on its own before they are joined. What normalisation needs to know of the
     training names is fixed by `fit`, so that a new word at test time lands in the space of the training.
 
+    A name may carry a description after a colon ("okapi: a striped animal with a long neck"); `descriptions` says what
+    its vector is made of: the name, the description, or both, the mean of their two unit vectors. A word table reads a
+    description as the mean of its words. With both, a name whose words are unknown leaves the description alone.
+
     >>> space = load("glove").fit(["horse", "sheep", "car"])
     >>> space.vectors(["horse", "cow"]).shape
     torch.Size([2, 50])
@@ -63,6 +69,7 @@ class Semantics:
     oov: OutOfVocabulary = "error"
     centre: bool = False
     renaming: Mapping[str, str] = field(default_factory=dict)
+    descriptions: Descriptions = "both"
 
     @property
     def dimension(self) -> int:
@@ -87,11 +94,18 @@ class Semantics:
         ):
             raise JoemError("The scale comes from the training names: call fit(seen_names) before vectors(names).")
         wanted = self._renamed(names)
-        columns = [part.normalised(part.source.rows(wanted), self.normalise) for part in self.parts]
+        columns = []
+        for part in self.parts:
+            rows, owners = self._read(part.source, wanted)
+            columns.append(_one_each(part.normalised(rows, self.normalise), owners, len(wanted)))
         return torch.from_numpy(np.concatenate(columns, axis=1).astype(np.float32))
 
-    def with_prompt(self, prompt: str) -> "Semantics":
-        """The same space with names put into another sentence; its centre and scale stay those of the training."""
+    def with_prompt(self, prompt: str | Sequence[str]) -> "Semantics":
+        """The same space with names put into another sentence; its centre and scale stay those of the training.
+
+        Several sentences, as a sequence or with "|" between them, give the mean of their unit vectors.
+        """
+        prompt = _joined(prompt)
         if not any(isinstance(part.source, PhraseEncoder) for part in self.parts):
             raise _no_sentences(prompt, self.spec)
         parts = (
@@ -99,6 +113,11 @@ class Semantics:
             for part in self.parts
         )
         return replace(self, prompt=prompt, parts=tuple(parts))
+
+    def with_descriptions(self, descriptions: Descriptions) -> "Semantics":
+        """The same space with vectors made of names, of descriptions or of both, where a name has a description."""
+        choose("use of descriptions", descriptions, get_args(Descriptions))
+        return replace(self, descriptions=descriptions)
 
     def provenance(self) -> dict[str, Any]:
         """Where the vectors come from and how they were normalised, in a form that JSON can hold."""
@@ -109,6 +128,7 @@ class Semantics:
             "oov": self.oov,
             "centre": self.centre,
             "renaming": dict(self.renaming),
+            "descriptions": self.descriptions,
             "parts": [
                 {
                     "kind": part.kind,
@@ -139,11 +159,13 @@ class Semantics:
             )
             for text, saved in zip(split(data["spec"]), data["parts"], strict=True)
         )
-        options = {name: data[name] for name in ("normalise", "prompt", "oov", "centre", "renaming")}
+        named = ("normalise", "prompt", "oov", "centre", "renaming", "descriptions")
+        options = {name: data[name] for name in named if name in data}
         return cls(data["spec"], parts, **options)
 
     def _fit_part(self, part: Part, names: list[str]) -> Part:
-        rows = part.source.rows(names)
+        rows, owners = self._read(part.source, names)
+        rows = _one_each(rows, owners, len(names))
         centred = replace(part, centre=rows.mean(axis=0, dtype=np.float64) if self.centre else None, scale=None)
         if self.normalise != "max":
             return centred
@@ -151,6 +173,21 @@ class Semantics:
         if scale == 0:
             raise BadUsage(f"The vectors of {', '.join(names)} in {part.kind} are all zero: nothing to scale by.")
         return replace(centred, scale=scale)
+
+    def _read(self, source: Source, texts: list[str]) -> tuple[NDArray[Any], list[int]]:
+        """The rows of names and of descriptions, and which text each belongs to."""
+        pairs = [described(text) for text in texts]
+        told = {i: text for i, (_, text) in enumerate(pairs) if text is not None and self.descriptions != "name"}
+        named = {i: name for i, (name, _) in enumerate(pairs) if i not in told or self.descriptions == "both"}
+        try:
+            rows = source.rows(list(named.values()))
+        except UnknownWord:
+            named = {i: name for i, name in named.items() if i not in told or _knows(source, name)}
+            rows = source.rows(list(named.values()))
+        if told:
+            read = source.descriptions if isinstance(source, Describing) else source.rows
+            rows = np.concatenate([rows, read(list(told.values()))])
+        return rows, [*named, *told]
 
     def _renamed(self, names: Iterable[str]) -> list[str]:
         if isinstance(names, str):
@@ -161,7 +198,7 @@ class Semantics:
 def load(
     spec: str,
     normalise: Normalise = "max",
-    prompt: str = "{}",
+    prompt: str | Sequence[str] = "{}",
     oov: OutOfVocabulary = "error",
     centre: bool = False,
 ) -> Semantics:
@@ -172,7 +209,8 @@ def load(
             "glove:FILE" (text or binary, whichever the file is), or several joined with "+", side by side.
         normalise: "max" divides by the largest norm among the names given to `fit`, as JoEm's authors do;
             "l2" makes each vector of unit length; "none" leaves them.
-        prompt: the sentence that sentence encoders read, with {} in place of the name.
+        prompt: the sentence that sentence encoders read, with {} in place of the name, or several, as a sequence or
+            with "|" between them.
         oov: what a word without a vector does: "error", "zero" (counts as a zero vector, before centring) or
             "skip" (left out of the mean of a name of several words).
         centre: subtract the mean of the vectors of the names given to `fit`.
@@ -182,6 +220,7 @@ def load(
     """
     choose("normalisation", normalise, get_args(Normalise))
     choose("out-of-vocabulary rule", oov, get_args(OutOfVocabulary))
+    prompt = _joined(prompt)
     requests = [parse(text, prompt, oov) for text in split(spec)]
     parts = tuple(Part(request.kind, open_source(request)) for request in requests)
     if prompt != "{}" and not any(isinstance(part.source, PhraseEncoder) for part in parts):
@@ -220,6 +259,25 @@ def shuffled(semantics: Semantics, names: Iterable[str], seed: int = 0) -> Seman
     """
     moved = {name: semantics.renaming.get(other, other) for name, other in exchanged(names, seed).items()}
     return replace(semantics, renaming={**semantics.renaming, **moved})
+
+
+def _joined(prompt: str | Sequence[str]) -> str:
+    return prompt if isinstance(prompt, str) else "|".join(prompt)
+
+
+def _knows(source: Source, name: str) -> bool:
+    try:
+        source.rows([name])
+    except UnknownWord:
+        return False
+    return True
+
+
+def _one_each(rows: NDArray[Any], owners: list[int], count: int) -> NDArray[Any]:
+    """One row per text, (K, D), of rows (N, D) that belong to the texts of those indices."""
+    if owners == list(range(count)):
+        return rows
+    return np.array([mean_direction(rows[np.array(owners) == index]) for index in range(count)])
 
 
 def _no_sentences(prompt: str, spec: str) -> BadUsage:

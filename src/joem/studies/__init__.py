@@ -2,7 +2,7 @@
 
 from joem.studies.comparison import Comparison, compare
 from joem.studies.generators import Quality, generators, quality_table
-from joem.studies.paper import JOBS, SCALES, reproduce
+from joem.studies.paper import JOBS, SCALES, Request, reproduce
 from joem.studies.rows import TABLES, Row, Variant, load_own, own_recipes, rows
 from joem.studies.tables import class_table, latex, markdown, rule_table, scale, score_table, write
 
@@ -12,6 +12,7 @@ __all__ = [
     "TABLES",
     "Comparison",
     "Quality",
+    "Request",
     "Row",
     "Variant",
     "class_table",

@@ -9,16 +9,16 @@ from typing import Any
 
 import torch
 
-from joem import calibration, data, engine, jobs, methods
+from joem import calibration, data, decision, engine, jobs, methods
+from joem.calibration import Folds
 from joem.calibration.folds import has_checkpoint
 from joem.decision import Decision
 from joem.engine import Model, Problem
 from joem.errors import BadUsage, JoemError
 from joem.jobs import Job
 from joem.recipe import Recipe
+from joem.scores import SCORES
 from joem.studies.rows import Own, Row, Variant, differences, published_on, rows
-
-SCORES = ("miou_seen", "miou_unseen", "hiou")
 
 
 @dataclass(frozen=True)
@@ -48,10 +48,14 @@ class Comparison:
         """The protocol of the published numbers, where there are some."""
         return published_on(self.table, self.recipe)
 
-    def scores(self, row: Row, rule: str | None = None) -> list[dict[str, float | None]]:
-        """Seen, unseen and hIoU of a row, one entry per seed; empty if the rule was not run."""
+    def found(self, row: Row, rule: str | None = None) -> list[Mapping[str, Any]]:
+        """What a row found by a rule, its own if None, one entry per seed; empty if the rule was not run."""
         rules = [result["rules"].get(rule or row.rule) for result in self.results[row.variant.name]]
-        return [{name: found[name] for name in SCORES} for found in rules if found is not None]
+        return [found for found in rules if found is not None]
+
+    def summary(self, row: Row, rule: str | None = None) -> dict[str, dict[str, float | None]]:
+        """Mean and deviation over the seeds of each of `SCORES`."""
+        return {name: summary([found[name] for found in self.found(row, rule)]) for name in SCORES}
 
     def add_class_seconds(self, row: Row) -> float | None:
         """How long it takes a row's method to take one more class; None where a word is not enough."""
@@ -65,10 +69,8 @@ class Comparison:
                 "row": row.title,
                 "method": row.variant.method,
                 "rule": row.rule,
-                **{name: summary([found[name] for found in self.scores(row)]) for name in SCORES},
-                "published": None
-                if row.published is None
-                else dict(zip(SCORES, (row.published.seen, row.published.unseen, row.published.hiou), strict=True)),
+                **self.summary(row),
+                "published": row.published and dict(zip(SCORES, row.published.three, strict=True)),
                 "add_class_seconds": self.add_class_seconds(row),
                 "runs": [dict(result) for result in self.results[row.variant.name]],
             }
@@ -125,7 +127,9 @@ def compare(
         raise JoemError("Nothing could be run:\n  " + "\n  ".join(runs.told))
     found = tuple(row for row in wanted if row.variant.name in results)
     if table == "names":  # no author of another system says by which rule these decide
-        found = tuple(row if row.rule == "nn" else replace(row, rule=runs.decision(row.variant).rule) for row in found)
+        found = tuple(
+            replace(row, rule=runs.decision(row.variant).rule) if _calibrate({row.rule}) else row for row in found
+        )
     return Comparison(table, recipe, runs.problem(False), found, results, folds, tuple(runs.told))
 
 
@@ -140,7 +144,6 @@ class _Runs:
     folds: int
     failures: dict[tuple[Variant, Any], JoemError] = field(default_factory=dict)
     _problems: dict[bool, Problem] = field(default_factory=dict)
-    _decisions: dict[Variant, Decision] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._device = engine.launched(self.base.train).device
@@ -178,8 +181,8 @@ class _Runs:
         wanted: dict[tuple[Variant, Any], Job] = {}
         for variant, used in rules.items():
             wanted |= {(variant, seed): self._training(variant, seed) for seed in range(self.seeds)}
-            if self.folds and used != {"nn"}:  # what does not calibrate has nothing to choose: a training less
-                wanted |= {(variant, ("fold", *key)): job for key, job in self._fold_jobs(variant).items()}
+            if self.folds and _calibrate(used):  # what does not has nothing to choose: a training less
+                wanted |= {(variant, ("fold", *key)): job for key, job in self._folds(variant).jobs().items()}
         trained = jobs.run_all(wanted, "trainings and folds", self.failures)
         wanted = {}
         for variant in self._unharmed(rules):
@@ -204,23 +207,18 @@ class _Runs:
     def _unharmed(self, variants: Mapping[Variant, Any]) -> list[Variant]:
         return [variant for variant in variants if all(variant != failed for failed, _ in self.failures)]
 
-    def _fold_jobs(self, variant: Variant) -> dict[tuple[float | None, int], Job]:
-        folder = self.out / variant.name
-        return calibration.fold_jobs(self.recipe(variant, 0), self.problem(False), folder, used=self.folds)
+    def _folds(self, variant: Variant) -> Folds:
+        return Folds(self.recipe(variant, 0), self.problem(False), self.out / variant.name, used=self.folds)
 
     def decision(self, variant: Variant) -> Decision:
         """What held-out seen classes chose for a variant, or its recipe's own."""
-        recipe = self.recipe(variant, 0)
-        if self.folds and variant not in self._decisions:
-            folder = self.out / variant.name
-            self._decisions[variant] = calibration.choose(recipe, self.problem(False), folder, used=self.folds).decision
-        return self._decisions.get(variant, recipe.decision)
+        return self._folds(variant).choose().decision if self.folds else self.recipe(variant, 0).decision
 
     def _decisions_of(self, variant: Variant, used: set[str]) -> list[Decision]:
-        if used == {"nn"}:
-            return [self.recipe(variant, 0).decision.replace(rule="nn")]
-        names = dict.fromkeys([*(rule.name for rule in calibration.candidates()), *sorted(used)])
-        return [self.decision(variant).replace(rule=name) for name in names]
+        if not _calibrate(used):
+            return [self.recipe(variant, 0).decision.replace(rule) for rule in sorted(used)]
+        names, chosen = [rule.name for rule in calibration.candidates()], self.decision(variant)
+        return [chosen.replace(rule) for rule in dict.fromkeys([*names, *sorted(used)])]
 
     def _training(self, variant: Variant, seed: int) -> Job:
         recipe, folder = self.recipe(variant, seed), self._folder(variant, seed)
@@ -258,6 +256,11 @@ class _Runs:
     def _model(self, variant: Variant, seed: int) -> tuple[Model, Problem]:
         problem = self.problem(methods.get(variant.method).sees_every_mask)
         return Model.load(self._folder(variant, seed) / "model").to(self._device), problem
+
+
+def _calibrate(rules: set[str]) -> bool:
+    """Whether any of the rules has a parameter to choose."""
+    return any(rule in decision.calibrated() for rule in rules)
 
 
 def seconds_to_add_a_class(model: Model, problem: Problem) -> float:

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from joem import calibration, decision, engine, jobs, parallel, protocols, recipe
 from joem.calibration import Curve
+from joem.decision import Decision
 from joem.errors import BadUsage, Interrupted, JoemError, choose
 from joem.io import write_json
 from joem.jobs import Job
 from joem.protocols import PublishedScores
 from joem.recipe import Recipe
 from joem.report import plots
-from joem.scores import Scores
 from joem.studies import comparison, tables
-from joem.studies.comparison import SCORES, Comparison, summary
+from joem.studies.comparison import Comparison, summary
 from joem.studies.rows import Row, as_published, load_own
 
 if TYPE_CHECKING:
@@ -40,17 +40,17 @@ class Request:
     """What a job is asked for.
 
     Args:
-        job: its name.
-        out: its folder.
+        job: its name, one of `JOBS`.
+        out: its folder; its runs go into out/runs.
         scale: one of `SCALES`.
         root: where the data are, if not where the recipes say.
         vectors: the source of word vectors, if not the recipes' own.
-        folds: on how many folds of held-out seen classes tables choose parameters.
+        folds: on how many folds of held-out seen classes tables choose parameters; lambda is the recipes' own.
     """
 
     job: str
     out: Path
-    scale: str
+    scale: str = "paper"
     root: str | None = None
     vectors: str | None = None
     folds: int = 3
@@ -86,36 +86,23 @@ class Findings:
     failures: list[str] = field(default_factory=list)
 
 
-def reproduce(
-    name: str, out: Path, scale: str = "paper", root: str | None = None, vectors: str | None = None, folds: int = 3
-) -> list[dict[str, Any]]:
-    """Run a job and write its table and figures into `out`.
+def reproduce(request: Request) -> list[dict[str, Any]]:
+    """Run a job, write its table and figures into its folder, and give the rows of the table."""
+    job, scale = JOBS[choose("job", request.job, JOBS)], choose("scale", request.scale, SCALES)
+    if scale not in job.protocols:
+        raise BadUsage(f"{request.job} needs data that have no lite recipe: run it with --scale paper.")
+    found, name = job.run(request), f"{request.job}-{scale}"
 
-    Args:
-        name: one of `JOBS`.
-        out: folder of the job; its runs go into out/runs.
-        scale: one of `SCALES`.
-        root: where the data are, if not where the recipes say.
-        vectors: the source of word vectors, if not the recipes' own.
-        folds: on how many folds of held-out seen classes tables choose parameters; lambda is the recipes' own.
+    def write() -> None:
+        described = {"job": request.job, "scale": scale, "about": job.about, "rows": found.rows}
+        write_json(request.out / f"{name}.json", described)
+        for figure_name, figure in found.figures.items():
+            plots.save(figure, request.out / f"{name}-{figure_name}.png")
 
-    Returns:
-        the rows of the table.
-    """
-    job = JOBS[choose("job", name, JOBS)]
-    if choose("scale", scale, SCALES) not in job.protocols:
-        raise BadUsage(f"{name} needs data that have no lite recipe: run it with --scale paper.")
-    found = job.run(Request(name, out, scale, root, vectors, folds))
-    parallel.from_first(lambda: _write(found, job.about, out, name, scale))
+    parallel.from_first(write)
     if found.failures:
         raise JoemError("These could not be run, the others are kept:\n  " + "\n  ".join(found.failures))
     return found.rows
-
-
-def _write(found: "Findings", about: str, out: Path, name: str, scale: str) -> None:
-    write_json(out / f"{name}-{scale}.json", {"job": name, "scale": scale, "about": about, "rows": found.rows})
-    for figure_name, figure in found.figures.items():
-        plots.save(figure, out / f"{name}-{scale}-{figure_name}.png")
 
 
 @dataclass(frozen=True)
@@ -164,7 +151,7 @@ class Table:
             return _row(what, means, row.published, compared.published_on)
         table = protocols.published_tables()["per_class"]
         (known,) = [each for each in table["rows"] if each["method"] == row.variant.method]
-        runs = [result["rules"][row.rule]["per_class"] for result in compared.results[row.variant.name]]
+        runs = [found["per_class"] for found in compared.found(row)]
         return {
             **_row(what, means, as_published(known), table["protocol"]),
             "per_class": {label: summary([run[label] for run in runs])["mean"] for label in runs[0]},
@@ -173,17 +160,15 @@ class Table:
 
 
 def _means(compared: Comparison, row: Row, rule: str | None = None) -> list[float | None]:
-    found = compared.scores(row, rule)
-    return [summary([each[key] for each in found])["mean"] for key in SCORES]
+    return [each["mean"] for each in compared.summary(row, rule).values()]
 
 
 def _without_circle(name: str, compared: Comparison) -> list[dict[str, Any]]:
     """JoEm by nearest neighbour, where the paper has a row for it."""
     published = protocols.get(name).published.get("joem-nn")
     rows = [row for row in compared.rows if published and row.variant.name == "joem"]
-    return [
-        _row(f"{name}: JoEm without AC", _means(compared, row, "nn"), published, compared.published_on) for row in rows
-    ]
+    nearest, what = Decision().rule, f"{name}: JoEm without AC"
+    return [_row(what, _means(compared, row, nearest), published, compared.published_on) for row in rows]
 
 
 @dataclass(frozen=True)
@@ -202,7 +187,7 @@ class TradeOff:
         rows = []
         for rule, curve in curves.items():
             what = f"{rule}, {curve.parameter} {curve.values[curve.best]:g} (best with hindsight)"
-            rows.append(_row(what, _three(curve.scores[curve.best]), published.get(rule), ablation["protocol"]))
+            rows.append(_row(what, curve.scores[curve.best].three, published.get(rule), ablation["protocol"]))
         return Findings(rows, {"trade-off": plots.trade_off(curves, {}), "errors": plots.errors(curves, {})})
 
 
@@ -238,7 +223,7 @@ class Study:
             scores = {value: curve.scores[curve.values.index(chosen.value)] for value, curve in curves.items()}
             for value, each in scores.items():
                 published = protocols.get(name).published["joem"] if value == own else None
-                found.rows.append(_row(f"{name}: {symbol} {value:g}", _three(each), published, name))
+                found.rows.append(_row(f"{name}: {symbol} {value:g}", each.three, published, name))
             found.figures[f"{name}-{self.setting}"] = plots.by_setting(scores, symbol, own)
             found.figures[f"{name}-{curves[own].parameter}"] = plots.by_value(curves[own], chosen.value)
         return found
@@ -256,11 +241,11 @@ def _sweep_job(settings: Recipe, request: Request, name: str) -> Job:
     rules, folder = [rule for rule in decision.calibrated().values() if rule.paper_grid], request.runs / name
     grids = {}
     for rule in rules:
-        parameter = rule.parameter
+        parameter = decision.parameter_of(rule.name)
         # The paper's values without a bound fit its own scale of distances; any other needs its own range.
-        if parameter and (request.scale == "paper" or parameter.largest < float("inf")):
-            own = settings.decision.values.get(parameter.name, parameter.neutral)
-            grids[parameter.name] = sorted({*rule.paper_grid, own}, reverse=not parameter.rises)
+        if request.scale == "paper" or parameter.largest < float("inf"):
+            own = settings.decision.replace(rule.name).value
+            grids[parameter.name] = parameter.ordered({*rule.paper_grid, own})
 
     def work() -> dict[str, Any]:
         model = calibration.train_in(folder, settings)
@@ -272,10 +257,6 @@ def _sweep_job(settings: Recipe, request: Request, name: str) -> Job:
     return Job(folder / "curves.json", identity, work, leftovers=(folder / "checkpoints",))
 
 
-def _three(found: Scores) -> tuple[float, float, float]:
-    return found.miou_seen, found.miou_unseen, found.hiou
-
-
 def _row(
     what: str,
     scores: Sequence[float | None],
@@ -283,8 +264,8 @@ def _row(
     published_on: str | None = None,
 ) -> dict[str, Any]:
     """One line of a job's table; `published_on` is the protocol of the published scores."""
-    known = published and {"seen": published.seen, "unseen": published.unseen, "hiou": published.hiou}
     keys = ("seen", "unseen", "hiou")
+    known = published and dict(zip(keys, published.three, strict=True))
     return {
         "what": what,
         **dict(zip(keys, scores, strict=True)),

@@ -1,15 +1,14 @@
 """Tables of a comparison for people (HTML, Markdown), papers (LaTeX) and programs (CSV, JSON)."""
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from joem import decision, methods
-from joem.io import write_json, write_text
+from joem.io import csv_text, write_json, write_text
 from joem.protocols import PublishedScores
 from joem.report import Page
-from joem.studies.comparison import SCORES, Comparison, summary
+from joem.scores import SCORES
+from joem.studies.comparison import Comparison, summary
 from joem.studies.rows import Row
 
 Table = tuple[list[str], list[list[str]]]
@@ -72,7 +71,7 @@ def score_table(comparison: Comparison) -> Table:
         [
             row.title,
             row.rule.upper(),
-            *(_mean([found[name] for found in comparison.scores(row)]) for name in SCORES),
+            *map(_mean, comparison.summary(row).values()),
             *_published(row.published),
             _cost(row, comparison),
         ]
@@ -83,11 +82,8 @@ def score_table(comparison: Comparison) -> Table:
 
 def rule_table(comparison: Comparison) -> Table:
     """The hIoU of every row by every rule that was run."""
-    rules = [rule for rule in decision.RULES if any(comparison.scores(row, rule) for row in comparison.rows)]
-    body = [
-        [row.title, *(_mean([found["hiou"] for found in comparison.scores(row, rule)]) for rule in rules)]
-        for row in comparison.rows
-    ]
+    rules = [rule for rule in decision.RULES if any(comparison.found(row, rule) for row in comparison.rows)]
+    body = [[row.title, *(_mean(comparison.summary(row, rule)["hiou"]) for rule in rules)] for row in comparison.rows]
     return ["hIoU", *(rule.upper() for rule in rules)], body
 
 
@@ -95,14 +91,14 @@ def class_table(comparison: Comparison) -> Table:
     """IoU of every class, the mean over seeds; unseen classes carry a star and come last."""
     vocabulary = comparison.problem.vocabulary
 
-    def value(row: Row, name: str) -> str:
-        found = [result["rules"] for result in comparison.results[row.variant.name]]
-        return _mean([rules[row.rule]["per_class"][name] for rules in found], deviation=False)
+    def mean(row: Row, name: str) -> str:
+        found = summary([found["per_class"][name] for found in comparison.found(row)])
+        return _mean({**found, "deviation": None})
 
-    names = [*vocabulary.seen, *vocabulary.unseen]
+    labels = (*vocabulary.seen_indices, *vocabulary.unseen_indices)
     body = [
-        [name + (" *" if name in vocabulary.unseen else ""), *(value(row, name) for row in comparison.rows)]
-        for name in names
+        [vocabulary.starred[label], *(mean(row, vocabulary.names[label]) for row in comparison.rows)]
+        for label in labels
     ]
     return ["IoU", *(row.title for row in comparison.rows)], body
 
@@ -115,28 +111,22 @@ def _cost(row: Row, comparison: Comparison) -> str:
     return f"{1000 * seconds:.1f} ms" if not stages else f"{seconds:.1f} s, trains {' and '.join(stages)}"
 
 
-def _mean(values: Sequence[float | None], deviation: bool = True) -> str:
-    found = summary(values)
-    if found["mean"] is None:
-        return "-"
-    spread = f" ± {found['deviation']:.1f}" if deviation and found["deviation"] is not None else ""
-    return f"{found['mean']:.1f}{spread}"
+def _mean(found: Mapping[str, float | None]) -> str:
+    """A summary for people."""
+    mean, deviation = found["mean"], found["deviation"]
+    return "-" if mean is None else f"{mean:.1f}" if deviation is None else f"{mean:.1f} ± {deviation:.1f}"
 
 
 def _published(found: PublishedScores | None) -> list[str]:
-    if found is None:
-        return ["-"] * 3
-    values = (found.seen, found.unseen, found.hiou)
-    if found.deviation is None:
-        return [f"{value:.1f}" for value in values]
-    return [f"{value:.1f} ± {spread:.1f}" for value, spread in zip(values, found.deviation, strict=True)]
+    values, deviations = (found.three, found.deviation) if found else ((None,) * 3, None)
+    return [_mean({"mean": mean, "deviation": d}) for mean, d in zip(values, deviations or (None,) * 3, strict=True)]
 
 
 def _best(comparison: Comparison) -> int | None:
     """The row with the best mean hIoU among those that are zero-shot."""
     means = {}
     for index, row in enumerate(comparison.rows):
-        mean = summary([found["hiou"] for found in comparison.scores(row)])["mean"]
+        mean = comparison.summary(row)["hiou"]["mean"]
         if mean is not None and not methods.get(row.variant.method).sees_every_mask:
             means[index] = mean
     return max(means, key=lambda index: means[index], default=None)
@@ -173,19 +163,13 @@ def latex(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
     \bottomrule
     \end{tabular}
     """
-    special = {"&": r"\&", "%": r"\%", "_": r"\_", "±": r"$\pm$", "->": r"$\to$"}
+    special = str.maketrans({"&": r"\&", "%": r"\%", "_": r"\_", "±": r"$\pm$"})
 
     def line(cells: Sequence[str]) -> str:
-        return " & ".join(_replaced(cell, special) for cell in cells) + r" \\"
+        return " & ".join(cell.translate(special).replace("->", r"$\to$") for cell in cells) + r" \\"
 
     lines = [rf"\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}", r"\toprule", line(head), r"\midrule"]
     return "\n".join([*lines, *map(line, body), r"\bottomrule", r"\end{tabular}"])
-
-
-def _replaced(text: str, pairs: Mapping[str, str]) -> str:
-    for old, new in pairs.items():
-        text = text.replace(old, new)
-    return text
 
 
 def write(comparison: Comparison, out: Path, command: str) -> list[Path]:
@@ -219,14 +203,12 @@ def write(comparison: Comparison, out: Path, command: str) -> list[Path]:
 def _csv(comparison: Comparison) -> str:
     """One line per row and seed, with the IoU of every class."""
     names, parameters = comparison.problem.vocabulary.names, list(decision.parameters())
-    text = io.StringIO()
-    writer = csv.writer(text)
-    writer.writerow(["row", "method", "rule", *parameters, "seed", *SCORES, "train_seconds", *names])
+    rows = [["row", "method", "rule", *parameters, "seed", *SCORES, "train_seconds", *names]]
     for row in comparison.rows:
         for seed, result in enumerate(comparison.results[row.variant.name]):
             found = result["rules"][row.rule]
             start = [row.title, row.variant.method, row.rule, *(found.get(name) for name in parameters), seed]
             scores = [found[name] for name in SCORES]
             per_class = [found["per_class"][name] for name in names]
-            writer.writerow([*start, *scores, result["train_seconds"], *per_class])
-    return text.getvalue()
+            rows.append([*start, *scores, result["train_seconds"], *per_class])
+    return csv_text(rows)

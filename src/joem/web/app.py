@@ -1,6 +1,5 @@
 """The REST API and the page."""
 
-import hmac
 import io
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -11,23 +10,24 @@ from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Depends, FastAPI, Path, Request, Response
 from fastapi.responses import FileResponse
-from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from fastapi.security import HTTPBearer
 from fastapi.staticfiles import StaticFiles
 from PIL import Image
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from joem import __version__
 from joem.decision import RULES, parameters
-from joem.result import Result
+from joem.result import Explanation, Result
 from joem.segmenter import Segmenter
 from joem.web import failures, schemas, wire
+from joem.web.access import Access, client_of
 from joem.web.decoding import MEDIA_TYPES
 from joem.web.failures import Refusal
 from joem.web.gallery import SamplePicture
 from joem.web.limits import Limits
 from joem.web.metrics import Metrics
 from joem.web.middleware import Admission, RequestBounds
-from joem.web.service import Service, key_of
+from joem.web.service import Service
 from joem.web.work import Workers
 
 _PAGE = str(files("joem.web") / "page")
@@ -69,9 +69,11 @@ def create_app(
         redoc_url=None,
         responses=failures.responses(421),
     )
-    app.add_middleware(RequestBounds, admission=admission, limits=limits, metrics=metrics, hosts=hosts)
+    access = Access(hosts, token)
+    app.add_middleware(RequestBounds, access=access, admission=admission, limits=limits, metrics=metrics)
     failures.install(app)
-    guarded = [Depends(_token_check(token))] if token else []
+    # For the description only: `Access` checks the token before a body is read.
+    guarded = [Depends(HTTPBearer(auto_error=False))] if token else []
     common = failures.responses(401) if token else {}
     routers = (
         _scene_routes(service, workers),
@@ -102,18 +104,6 @@ def _open_routes() -> APIRouter:
     return router
 
 
-def _token_check(token: str) -> Callable[..., None]:
-    scheme = HTTPBearer(auto_error=False)
-
-    def check(sent: Annotated[HTTPAuthorizationCredentials | None, Depends(scheme)]) -> None:
-        given = sent.credentials if sent else ""
-        if not hmac.compare_digest(given.encode(), token.encode()):
-            message = "Send the service's token in the header: Authorization: Bearer TOKEN."
-            raise Refusal(401, message, {"WWW-Authenticate": "Bearer"})
-
-    return check
-
-
 _BINARY = {"type": "string", "format": "binary"}
 _PICTURE = {
     "requestBody": {
@@ -137,12 +127,12 @@ def _scene_routes(service: Service, workers: Workers) -> APIRouter:
     @router.post("", openapi_extra=_PICTURE, responses=failures.responses(400, 408, 413, 415, 422, *_BUSY))
     async def encode(request: Request) -> schemas.SceneInfo:
         """Encode a picture. The same file again costs nothing as long as the scene is kept."""
-        kind = request.headers.get("content-type", "").partition(";")[0].strip()
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind not in MEDIA_TYPES.values():
             known = ", ".join(MEDIA_TYPES.values())
             raise Refusal(415, f"The content type is {kind[:80]!r}: send the picture itself as one of {known}.")
         body = await request.body()
-        key = key_of(body)
+        key = service.key(body, client_of(request.scope))
         scene = service.kept(key)
         if scene is None:
             scene = await workers.run(partial(service.encode, body, key))
@@ -152,15 +142,22 @@ def _scene_routes(service: Service, workers: Workers) -> APIRouter:
     @router.post("/{key}/ranking", response_class=Response, responses=_content(wire.MEDIA_TYPE) | _REFUSALS)
     async def ranking(key: _Key, sent: RuleRequest) -> Response:
         """What decides every pixel by any value of a rule, to do so elsewhere; docs/serve.md has the form."""
-        scene, names = service.find(key), service.names(sent.names)
-        content = await workers.run(partial(service.ranking, scene, names, sent.background, sent.rule))
+        service.find(key)
+        names = service.names(sent)
+        content = await workers.run(lambda: service.ranking(service.taught(key, sent), names, sent))
         return Response(content, media_type=wire.MEDIA_TYPE)
 
     @router.post("/{key}/explain", responses=_REFUSALS)
     async def explain(key: _Key, pixel: schemas.PixelRequest) -> schemas.ExplanationInfo:
         """The two classes nearest to a pixel, and what wins under each rule."""
-        scene, names = service.find(key), service.names(pixel.names)
-        found = await workers.run(lambda: scene.explain(pixel.x, pixel.y, names, background=pixel.background))
+        service.find(key)
+        names = service.names(pixel)
+
+        def work() -> Explanation:
+            scene = service.taught(key, pixel)
+            return scene.explain(pixel.x, pixel.y, names, background=pixel.background, points=pixel.points)
+
+        found = await workers.run(work)
         return schemas.ExplanationInfo(**found.to_dict())
 
     return router
@@ -172,8 +169,9 @@ def _label_routes(service: Service, workers: Workers) -> APIRouter:
     DecisionRequest = Annotated[schemas.DecisionRequest, Depends(_body_as(schemas.decision_request()))]
 
     async def segment(key: str, sent: schemas.DecisionRequest, show: Callable[[Result], _T]) -> _T:
-        scene, names = service.find(key), service.names(sent.names)
-        return await workers.run(lambda: show(scene.segment(names, sent.rule, **sent.options())))
+        service.find(key)  # one that is not kept is told at once
+        names = service.names(sent)
+        return await workers.run(lambda: show(service.taught(key, sent).segment(names, sent.rule, **sent.options())))
 
     @router.post("/segment", responses=_REFUSALS)
     async def areas(key: _Key, sent: DecisionRequest) -> schemas.Segmentation:

@@ -7,14 +7,15 @@ from joem.segmenter import Scene
 
 
 class SceneCache:
-    """The scenes used last, by the hash of their picture's file.
+    """The scenes used last, by their keys.
 
     Args:
         limit: bytes to stay within; the newest scene is kept even if it alone is larger, so that it can be used.
+        prototypes: how many a scene can hold at most, those of the names that it was last asked for.
     """
 
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
+    def __init__(self, limit: int, prototypes: int) -> None:
+        self._limit, self._prototypes = limit, prototypes
         self._scenes: OrderedDict[str, Scene] = OrderedDict()
         self._lock = Lock()
         self.bytes = 0
@@ -34,16 +35,20 @@ class SceneCache:
         with self._lock:
             self._remove(key)
             self._scenes[key] = scene
-            self.bytes += _bytes(scene)
+            self.bytes += bytes_of(scene, self._prototypes)
             while self.bytes > self._limit and len(self._scenes) > 1:
                 self._remove(next(iter(self._scenes)))
 
     def _remove(self, key: str) -> None:
         scene = self._scenes.pop(key, None)
         if scene is not None:
-            self.bytes -= _bytes(scene)
+            self.bytes -= bytes_of(scene, self._prototypes)
 
 
-def _bytes(scene: Scene) -> int:
-    # Beside a pixel's 3 bytes a scene keeps its norm (4) and its last ranking: two labels (8) and three distances (4).
-    return scene.features.nbytes + scene.pixels.nbytes // 3 * (3 + 28 + 4)
+def bytes_of(scene: Scene, prototypes: int) -> int:
+    """The most memory that a scene can come to hold: what it has from the start, and what its last ranking leaves."""
+    height, width = scene.size
+    kept = sum(tensor.untyped_storage().nbytes() for tensor in (scene.features, scene.pixels))
+    by_names = prototypes * scene.features.shape[1] * scene.features.element_size()
+    # A pixel's norm (4 bytes), and its ranking: two labels (8 each) and three distances (4 each).
+    return kept + by_names + height * width * (4 + 28)

@@ -1,41 +1,36 @@
-"""Pictures from strangers: known formats only, and their size is checked before a pixel is decoded."""
+"""Pictures from strangers: their size is checked before a pixel is decoded."""
 
+import base64
 import io
-import warnings
 
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
+from joem import picture_files
+from joem.errors import JoemError
+from joem.picture_files import FORMATS, NotAPicture, TooManyPixels
 from joem.web.failures import Refusal
 
-MEDIA_TYPES = {
-    "JPEG": "image/jpeg",
-    "PNG": "image/png",
-    "WEBP": "image/webp",
-    "GIF": "image/gif",
-    "BMP": "image/bmp",
-}
+MEDIA_TYPES = {name: each.media_type for name, each in FORMATS.items()}
 """Pillow's names of the formats that are read, and their media types."""
-
-_KNOWN = ", ".join(MEDIA_TYPES)
 
 
 def read_picture(body: bytes, pixels: int) -> Image.Image:
     """Decode a picture file of at most so many pixels."""
     try:
-        # A header that promises more pixels than Pillow likes warns first; the check below is stricter.
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            picture = Image.open(io.BytesIO(body), formats=tuple(MEDIA_TYPES))
-    except Image.DecompressionBombError:
-        raise Refusal(413, f"The picture has far more than the {pixels:,} pixels allowed: reduce it.") from None
-    except (UnidentifiedImageError, OSError, SyntaxError, ValueError):
-        raise Refusal(415, f"The {len(body)} bytes sent are no picture of a known kind: send {_KNOWN}.") from None
-    if picture.width * picture.height > pixels:
-        raise Refusal(
-            413, f"The picture has {picture.width} x {picture.height} pixels, {pixels:,} are allowed: reduce it."
-        )
+        return picture_files.read_picture(io.BytesIO(body), "The picture", pixels)
+    except TooManyPixels as error:
+        raise Refusal(413, f"{error} {pixels:,} are allowed: reduce it.") from None
+    except NotAPicture:
+        known = ", ".join(FORMATS)
+        raise Refusal(415, f"The {len(body)} bytes sent are no picture of a known kind: send {known}.") from None
+    except JoemError as error:
+        raise Refusal(400, f"{error} Send the whole file.") from None
+
+
+def read_mask(text: str, pixels: int) -> Image.Image:
+    """Decode a mask, a picture file in base64."""
     try:
-        picture.load()
-    except (OSError, SyntaxError, ValueError, EOFError) as error:
-        raise Refusal(400, f"The picture is damaged ({error}): send the whole file.") from None
-    return picture
+        body = base64.b64decode(text, validate=True)
+    except ValueError:
+        raise Refusal(422, "examples: a mask must be a PNG file in base64.") from None
+    return read_picture(body, pixels)

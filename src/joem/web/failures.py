@@ -15,12 +15,12 @@ _MEANINGS = {
     400: "The request or the picture cannot be read.",
     401: "The bearer token is missing or wrong.",
     404: "There is no such scene or sample.",
-    408: "The body took too long to arrive.",
+    408: "The request took too long to arrive.",
     413: "The body or the picture is too large.",
     415: "The body is not a picture of a known kind.",
     421: "The host is not a name of this service.",
     422: "A value is not allowed, or a word has no vector.",
-    429: "This address already has too many requests under way.",
+    429: "This address already has too many connections, or requests under way.",
     503: "The service is busy.",
     504: "The work took too long.",
 }
@@ -47,10 +47,20 @@ class Failure(BaseModel):
 
 
 class Refusal(HTTPException):
-    """Raised anywhere below a request to answer it with an error."""
+    """Raised anywhere below a request to answer it with an error.
 
-    def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:
-        super().__init__(status, message, headers)
+    Args:
+        status: of the answer.
+        message: what was got, what was expected, what to do.
+        headers: of the answer.
+        wait: seconds after which it is worth asking again.
+    """
+
+    def __init__(
+        self, status: int, message: str, headers: Mapping[str, str] | None = None, wait: int | None = None
+    ) -> None:
+        after = {} if wait is None else {"Retry-After": str(wait)}
+        super().__init__(status, message, {**(headers or {}), **after})
 
 
 def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -63,13 +73,18 @@ def answer(status: int, failure: Failure, headers: Mapping[str, str] | None = No
     return JSONResponse(failure.model_dump(exclude_none=True), status, headers)
 
 
+def refused(error: HTTPException) -> JSONResponse:
+    """The response that tells a refusal, ours or the framework's."""
+    message = error.detail if isinstance(error, Refusal) else _NOT_OURS.get(error.status_code, error.detail)
+    return answer(error.status_code, Failure(message=message), error.headers)
+
+
 def install(app: FastAPI) -> None:
     """Give every error that can leave a route the one JSON form."""
 
     @app.exception_handler(HTTPException)
-    def refused(_: Request, error: HTTPException) -> JSONResponse:
-        message = error.detail if isinstance(error, Refusal) else _NOT_OURS.get(error.status_code, error.detail)
-        return answer(error.status_code, Failure(message=message), error.headers)
+    def not_answered(_: Request, error: HTTPException) -> JSONResponse:
+        return refused(error)
 
     @app.exception_handler(RequestValidationError)
     def invalid(_: Request, error: RequestValidationError) -> JSONResponse:

@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
+from torch import Tensor
 
-from joem.data import scenes
+from joem.data import as_pixels, scenes
 from joem.errors import JoemError
 from joem.segmenter import Segmenter
 from joem.settings import DataSettings
@@ -16,6 +17,7 @@ from joem.web.decoding import MEDIA_TYPES, read_picture
 from joem.web.failures import Refusal
 
 _DRAWN = 6
+_UNSHOWN = {"TIFF", "JPEG2000", "PPM"}  # what is read here, but not by browsers
 _PHOTOS = {
     "photographer": ("background", "person", "tripod"),
     "astronaut": ("background", "person", "rocket"),
@@ -74,9 +76,7 @@ def from_folder(folder: Path, pixels: int) -> list[SamplePicture]:
 def _as_file(pictures: scenes.Scenes, index: int) -> SamplePicture:
     sample = pictures[index]
     shown = [pictures.names[label] for label in np.unique(sample.labels.numpy()).tolist() if label > 0]
-    file = io.BytesIO()
-    Image.fromarray(sample.image.permute(1, 2, 0).numpy()).save(file, "PNG")
-    return SamplePicture(", ".join(reversed(shown)), "image/png", file.getvalue())
+    return SamplePicture(", ".join(reversed(shown)), "image/png", _png(sample.image))
 
 
 def _read(path: Path, pixels: int) -> SamplePicture:
@@ -85,4 +85,12 @@ def _read(path: Path, pixels: int) -> SamplePicture:
         picture = read_picture(content, pixels)
     except Refusal as refusal:
         raise JoemError(f"{path} cannot be a sample. {refusal.detail}") from None
+    if picture.format in _UNSHOWN:
+        return SamplePicture(path.stem, "image/png", _png(as_pixels(picture)))
     return SamplePicture(path.stem, MEDIA_TYPES.get(picture.format or "", "image/jpeg"), content)
+
+
+def _png(pixels: Tensor) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(pixels.permute(1, 2, 0).numpy()).save(file, "PNG")
+    return file.getvalue()

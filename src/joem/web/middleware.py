@@ -1,16 +1,14 @@
-"""What every request passes through: a check of its host, admission, bounds on its body and answer, and a clock."""
+"""What every request passes through: a check of its headers, admission, bounds on its body and answer, and a clock."""
 
 import asyncio
-import ipaddress
-import re
 import time
 from collections import Counter
-from collections.abc import Sequence
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from joem.web.failures import Failure, Refusal, answer
+from joem.web.access import Access, client_of, group_of
+from joem.web.failures import Failure, Refusal, answer, refused
 from joem.web.limits import Limits
 from joem.web.metrics import Metrics
 
@@ -39,15 +37,16 @@ class Admission:
         return self._under_way.total()
 
     def enter(self, client: str) -> None:
-        """Let a request of this address in, or refuse it."""
-        if self._under_way[client] >= self._limits.per_client:
-            raise Refusal(429, f"{self._under_way[client]} requests from this address are under way: wait for them.")
+        """Let a request of this client in, or refuse it."""
+        own = self._under_way[client]
+        if own >= self._limits.per_client:
+            raise Refusal(429, f"{own} requests from this address are under way: wait for them.", wait=1)
         if self.count >= self._limits.queue:
-            raise Refusal(503, f"{self.count} requests are under way: try again in a moment.")
+            raise Refusal(503, f"{self.count} requests are under way: try again in a moment.", wait=1)
         self._under_way[client] += 1
 
     def leave(self, client: str) -> None:
-        """One of this address is answered."""
+        """One of this client is answered."""
         self._under_way[client] -= 1
         self._under_way += Counter()  # drops addresses with none left
 
@@ -89,11 +88,9 @@ class BoundedSend:
 class RequestBounds:
     """ASGI middleware; the errors it raises while a body is read are answered by the app inside."""
 
-    def __init__(
-        self, app: ASGIApp, admission: Admission, limits: Limits, metrics: Metrics, hosts: Sequence[str] = ()
-    ) -> None:
-        self._app, self._admission, self._limits, self._metrics = app, admission, limits, metrics
-        self._hosts = {"localhost", *(host.lower() for host in hosts)}
+    def __init__(self, app: ASGIApp, access: Access, admission: Admission, limits: Limits, metrics: Metrics) -> None:
+        self._app, self._access, self._admission = app, access, admission
+        self._limits, self._metrics = limits, metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass one request on."""
@@ -114,36 +111,18 @@ class RequestBounds:
             self._metrics.seconds.labels(route, method, out.status or 500).observe(time.perf_counter() - start)
 
     async def _checked(self, scope: Scope, receive: Receive, send: Send) -> None:
-        host = Headers(scope=scope).get("host", "")
-        if not self._is_for_us(host):
-            message = f"This service does not answer to the host {host[:80]!r}: start it with --allowed-hosts NAME."
-            await answer(421, Failure(message=message))(scope, receive, send)
-        elif scope["method"] == "POST":
-            await self._admitted(scope, receive, send)
-        else:  # costs next to nothing: health and figures are told however busy the service is
-            await self._app(scope, self._bounded(scope, receive), send)
-
-    def _is_for_us(self, host: str) -> bool:
-        """Whether a Host header (name:port) names this service.
-
-        Another site's page can let its own name lead here (DNS rebinding), and would then read every answer. It cannot
-        do so with an address, nor with a name that it does not own.
-        """
-        name = re.sub(r":\d*$", "", host).lower()
         try:
-            ipaddress.ip_address(name.strip("[]"))
-        except ValueError:
-            return name in self._hosts
-        return True
+            self._access.check(scope)
+            if scope["method"] == "POST":
+                await self._admitted(scope, receive, send)
+            else:  # costs next to nothing: health and figures are told however busy the service is
+                await self._app(scope, self._bounded(scope, receive), send)
+        except Refusal as refusal:
+            await refused(refusal)(scope, receive, send)
 
     async def _admitted(self, scope: Scope, receive: Receive, send: Send) -> None:
-        client = (scope.get("client") or ("",))[0]
-        try:
-            self._admission.enter(client)
-        except Refusal as refusal:
-            response = answer(refusal.status_code, Failure(message=refusal.detail), {"Retry-After": "1"})
-            await response(scope, receive, send)
-            return
+        client = group_of(client_of(scope))
+        self._admission.enter(client)
         try:
             await self._app(scope, self._bounded(scope, receive), send)
         finally:

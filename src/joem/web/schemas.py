@@ -9,9 +9,31 @@ from pydantic import BaseModel, ConfigDict, Field, create_model, field_validator
 from pydantic_core import PydanticCustomError
 
 from joem.decision import RULES, Parameter, parameters
-from joem.web.limits import MOST_CLASSES
+from joem.web.limits import MOST_CLASSES, MOST_POINTS
 
 _LARGEST = float(np.finfo(np.float32).max)  # what values are compared with is float32
+
+
+Points = Annotated[
+    list[tuple[int, int] | tuple[int, int, bool]], Field(min_length=1, max_length=MOST_POINTS, fail_fast=True)
+]
+"""[x, y] or [x, y, true] where a class is, [x, y, false] where it is not."""
+
+
+class ExampleRequest(BaseModel):
+    """An example on a picture that was sent: a mask or points."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    scene: str = Field(description="the key of a scene")
+    mask: str | None = Field(None, description="a PNG of the same size in base64; anything but 0 is the class")
+    points: Points | None = None
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> "ExampleRequest":
+        if (self.mask is None) == (self.points is None):
+            raise PydanticCustomError("mask_or_points", "give either a mask or points")
+        return self
 
 
 class NamesRequest(BaseModel):
@@ -27,6 +49,12 @@ class NamesRequest(BaseModel):
         description="class names, trained or new; those of the model if absent",
     )
     background: bool = Field(True, description="add the model's background class where the names have none")
+    points: dict[str, Points] = Field(
+        default_factory=dict, max_length=MOST_CLASSES, description="classes by points on this picture"
+    )
+    examples: dict[str, Annotated[list[ExampleRequest], Field(min_length=1, max_length=MOST_POINTS)]] = Field(
+        default_factory=dict, max_length=MOST_CLASSES, description="classes by examples on other pictures"
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -54,9 +82,12 @@ class RuleRequest(NamesRequest):
 class DecisionRequest(RuleRequest):
     """Which classes, decided how."""
 
+    strict_words: bool = Field(False, description="refuse words that are in no dictionary at hand")
+    min_score: float | None = Field(None, ge=0, le=1, description='pixels whose score is below it become "other"')
+
     def options(self) -> dict[str, Any]:
         """What `Scene.segment` takes besides names and rule."""
-        return self.model_dump(exclude={"names", "rule"})
+        return self.model_dump(exclude={"names", "rule", "examples"})
 
 
 def rule_request() -> type[RuleRequest]:
@@ -83,7 +114,7 @@ def _bounds(parameter: Parameter) -> Any:
 class SceneInfo(BaseModel):
     """An encoded picture."""
 
-    scene: str = Field(description="its key in further calls: the SHA-256 of the file")
+    scene: str = Field(description="its key in further calls, which nobody else can guess")
     width: int
     height: int
 
@@ -101,6 +132,9 @@ class Segmentation(BaseModel):
     )
     areas: dict[str, float] = Field(description="the share of the picture that each name covers")
     confidences: dict[str, float | None] = Field(description="1 - d / d', the mean over the pixels of each name")
+    scores: dict[str, float | None] = Field(
+        description="how often such pixels are right, the mean over the pixels of each name; null without calibration"
+    )
 
 
 class NeighbourInfo(BaseModel):

@@ -1,5 +1,6 @@
 """Run the service until it is told to stop."""
 
+import functools
 import math
 import signal
 import socket
@@ -7,11 +8,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from joem.errors import BadUsage, JoemError
 from joem.segmenter import Segmenter
 from joem.web import gallery
+from joem.web.access import check_token
 from joem.web.app import create_app
+from joem.web.connections import BoundedConnection, Connections
 from joem.web.limits import Limits
 
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -25,6 +29,7 @@ def serve(
     token: str | None = None,
     sample_folder: Path | None = None,
     allowed_hosts: Sequence[str] = (),
+    trusted_proxies: Sequence[str] = (),
     announce: Callable[[str], None] | None = None,
 ) -> None:
     """Serve the API and the page; returns after SIGINT or SIGTERM, when requests under way are answered.
@@ -37,6 +42,7 @@ def serve(
         token: the bearer token that calls must carry, as in `create_app`.
         sample_folder: pictures for the page to offer; those of the package if None.
         allowed_hosts: names that requests may be sent to besides host, localhost and IP addresses.
+        trusted_proxies: addresses or networks of proxies, whose word on who asks (X-Forwarded-For) is taken.
         announce: is given the address once it is listened on; prints it for people if None.
     """
     limits = limits or Limits()
@@ -44,8 +50,8 @@ def serve(
         pictures = gallery.for_model(segmenter)
     else:
         pictures = gallery.from_folder(sample_folder, limits.pixels)
-    app = create_app(segmenter, limits, token, pictures, (host, *allowed_hosts))
-    with _listen(host, port, limits.seconds) as listener:
+    config = configure(create_app(segmenter, limits, token, pictures, (host, *allowed_hosts)), limits, trusted_proxies)
+    with listen(host, port, limits.seconds) as listener:
         shown = f"[{host}]" if ":" in host else host
         (announce or _print)(f"http://{shown}:{listener.getsockname()[1]}")
         if host not in _LOOPBACK and token is None and announce is None:
@@ -53,14 +59,27 @@ def serve(
         for number in (signal.SIGINT, signal.SIGTERM):
             # uvicorn stops in good order, then raises the signal again; nothing is left to do then.
             signal.signal(number, lambda *_: None)
-        config = uvicorn.Config(
-            app,
-            log_level="warning",
-            limit_concurrency=limits.connections + 1,  # uvicorn counts the connection that it refuses
-            timeout_graceful_shutdown=int(limits.seconds) + 1,
-            server_header=False,
-        )
         uvicorn.Server(config).run(sockets=[listener])
+
+
+def configure(app: ASGIApp, limits: Limits, trusted_proxies: Sequence[str] = ()) -> uvicorn.Config:
+    """How uvicorn is to run the app, with bounded connections.
+
+    Args:
+        app: what `create_app` gives.
+        limits: bounds of what connections may cost.
+        trusted_proxies: as in `serve`.
+    """
+    return uvicorn.Config(
+        app,
+        http=functools.partial(BoundedConnection, Connections(limits, trusted_proxies), limits),  # type: ignore[arg-type]
+        ws="none",
+        log_level="warning",
+        proxy_headers=bool(trusted_proxies),
+        forwarded_allow_ips=list(trusted_proxies),
+        timeout_graceful_shutdown=int(limits.seconds) + 1,
+        server_header=False,
+    )
 
 
 def _print(address: str) -> None:
@@ -75,10 +94,11 @@ def read_token(path: Path) -> str:
         raise JoemError(f"Cannot read the token file {path}: {error}.") from None
     if not token:
         raise BadUsage(f"The token file {path} is empty: write a long random text into it.")
-    return token
+    return check_token(token)
 
 
-def _listen(host: str, port: int, seconds: float) -> socket.socket:
+def listen(host: str, port: int, seconds: float) -> socket.socket:
+    """A socket that listens, whose connections wait so long for clients that do not take what is sent."""
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.create_server((host, port), family=family)

@@ -1,17 +1,20 @@
 """What the routes call: pictures in, scenes, rankings and labels out."""
 
-import hashlib
-from collections.abc import Sequence
+import hmac
+import secrets
+from dataclasses import replace
 
 from joem import decision
+from joem.examples import Examples
 from joem.segmenter import Scene, Segmenter
 from joem.semantics import alternatives
 from joem.web import wire
 from joem.web.cache import SceneCache
-from joem.web.decoding import read_picture
+from joem.web.decoding import read_mask, read_picture
 from joem.web.failures import Refusal
 from joem.web.limits import Limits
 from joem.web.metrics import Metrics
+from joem.web.schemas import ExampleRequest, NamesRequest, RuleRequest
 
 
 class Service:
@@ -19,9 +22,19 @@ class Service:
 
     def __init__(self, segmenter: Segmenter, limits: Limits, metrics: Metrics) -> None:
         self.segmenter = segmenter
-        self.scenes = SceneCache(limits.cache_bytes)
+        self.scenes = SceneCache(limits.cache_bytes, limits.classes)
         self._limits = limits
         self._metrics = metrics
+        self._secret = secrets.token_bytes(32)
+
+    def key(self, body: bytes, client: str) -> str:
+        """The key of a picture file: the same file from the same client is the same scene.
+
+        Nobody can compute the key of somebody else's scene, nor learn by sending a file whether somebody else did.
+        """
+        digest = hmac.new(self._secret, client.encode() + b"\0", "sha256")
+        digest.update(body)
+        return digest.hexdigest()
 
     def encode(self, body: bytes, key: str) -> Scene:
         """Decode and encode a picture file, unless another request has done so while this one waited."""
@@ -46,26 +59,37 @@ class Service:
             raise Refusal(404, "This scene is not kept (any more): send the picture again to POST /api/scenes.")
         return scene
 
-    def names(self, names: Sequence[str] | None) -> tuple[str, ...]:
-        """The class names that a request asks for, those of the model if None."""
-        wanted = self.segmenter.vocabulary.names if names is None else tuple(name.strip() for name in names)
+    def names(self, sent: NamesRequest) -> tuple[str, ...]:
+        """The class names that a request asks for, those of the model if it has none; those of examples too."""
+        listed = self.segmenter.vocabulary.names if sent.names is None else sent.names
+        wanted = tuple(dict.fromkeys(name.strip() for name in (*listed, *sent.examples, *sent.points)))
         for name in wanted:
             if len(name) > self._limits.name_length:
                 start = f"{name[:20]!r}..."
                 raise Refusal(422, f"names: {start} is longer than the {self._limits.name_length} characters allowed.")
         count = sum(len(alternatives(name)) for name in wanted)
+        count += sum(map(len, sent.points.values())) + sum(map(len, sent.examples.values()))
         if count > self._limits.classes:
-            message = f"names: {count} class names and alternatives, {self._limits.classes} are allowed: send fewer."
-            raise Refusal(422, message)
+            allowed = f"{self._limits.classes} are allowed: send fewer."
+            raise Refusal(422, f"names: {count} class names, alternatives and examples, {allowed}")
         return wanted
 
-    def ranking(self, scene: Scene, names: tuple[str, ...], background: bool, rule: str | None) -> bytes:
+    def taught(self, key: str, sent: NamesRequest) -> Scene:
+        """A scene that knows the classes of a request's examples, on whatever pictures they are."""
+        scene = self.find(key)
+        if not sent.examples:
+            return scene
+        shown = [self._example(name, each) for name, listed in sent.examples.items() for each in listed]
+        return replace(scene, segmenter=self.segmenter.knowing(*shown))
+
+    def _example(self, name: str, sent: ExampleRequest) -> Examples:
+        scene = self.find(sent.scene)
+        if sent.mask is not None:
+            return scene.example(name, read_mask(sent.mask, self._limits.pixels))
+        return scene.example(name, sent.points or ())
+
+    def ranking(self, scene: Scene, names: tuple[str, ...], sent: RuleRequest) -> bytes:
         """The ranking of every pixel and where it turns under a rule, the model's own if None; packed."""
-        classes, ranking = scene.ranked(names, background)
-        chosen = decision.get(rule or self.segmenter.model.recipe.decision.rule)
+        classes, ranking = scene.ranked(names, sent.background, points=sent.points)
+        chosen = decision.get(sent.rule or self.segmenter.model.recipe.decision.rule)
         return wire.pack(ranking, chosen, classes, self.segmenter.vocabulary.background)
-
-
-def key_of(body: bytes) -> str:
-    """The key of a picture file: the same file is the same scene."""
-    return hashlib.sha256(body).hexdigest()

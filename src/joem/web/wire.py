@@ -19,8 +19,8 @@ import json
 import numpy as np
 from torch import Tensor
 
+from joem.classes import AskedClasses
 from joem.decision import Ranking, Rule
-from joem.segmenter import AskedClasses
 from joem.vocabulary import colours
 
 MEDIA_TYPE = "application/vnd.joem.ranking"
