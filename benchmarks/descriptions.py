@@ -61,6 +61,14 @@ def in_one_phrase(texts: Callable[[str], str]) -> Words:
     return lambda space, names: space.vectors([f"{name}, {texts(name)}" for name in names])
 
 
+def exchanged(space: Semantics, names: Sequence[str]) -> Tensor:
+    """Control: vectors of names, each with the description of another held-out class."""
+    others = [*names[1:], *names[:1]]
+    return space.with_descriptions("both").vectors(
+        [f"{name}: {DESCRIPTIONS[other]}" for name, other in zip(names, others, strict=True)]
+    )
+
+
 def prompted(*prompts: str) -> Words:
     """Vectors of names in sentences."""
     return lambda space, names: space.with_prompt(prompts).vectors(names)
@@ -78,6 +86,7 @@ WORDS: dict[str, Words] = {
     "name, gloss in one phrase": in_one_phrase(gloss),
     "description": told(DESCRIPTIONS.__getitem__, "description"),
     "name + description": told(DESCRIPTIONS.__getitem__, "both"),
+    "name + another's description": exchanged,
     "name, description in one phrase": in_one_phrase(DESCRIPTIONS.__getitem__),
     "prompt {}": prompted("{}"),
     "five prompts": prompted(*PROMPTS),

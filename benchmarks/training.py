@@ -17,6 +17,7 @@ def measure_here(keep: bool) -> None:
 
     from joem.engine import reuse_freed_memory
     from joem.methods.joem import JoEm, JoEmSettings
+    from joem.models.heads import DeepLabV3PlusSettings
     from joem.settings import ModelSettings
     from joem.vocabulary import Vocabulary
 
@@ -24,7 +25,8 @@ def measure_here(keep: bool) -> None:
         sys.exit("glibc did not take the settings")
     torch.manual_seed(0)
     vocabulary = Vocabulary(tuple(f"class {i}" for i in range(21)))
-    method = JoEm(ModelSettings(backbone="resnet18"), JoEmSettings(), vocabulary, torch.randn(21, 300)).train()
+    settings = ModelSettings(backbone="resnet18", head=DeepLabV3PlusSettings())
+    method = JoEm(settings, JoEmSettings(), vocabulary, torch.randn(21, 300)).train()
     optimiser = torch.optim.SGD(method.parameters(), lr=1e-3)
     images, labels = torch.randn(4, 3, 312, 312), torch.randint(0, 21, (4, 312, 312))
 

@@ -1,6 +1,7 @@
 """Classes by examples: prototypes from masks and points, kept with a model, in Python and on the command line."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,8 +15,12 @@ from conftest import spread
 from joem import Segmenter, cli, engine, examples
 from joem.asking import NOT
 from joem.data.scenes import Scenes
+from joem.decision import Decision, Score
+from joem.engine.looks import spread as spread_of
 from joem.engine.model import Model
 from joem.errors import BadUsage, JoemError
+
+SCORED = Decision("nn", score=Score((0.5, -1.0, 4.0), (0.1, -1.5, 3.0)))
 
 
 @pytest.fixture
@@ -60,20 +65,23 @@ def test_a_point_is_the_mean_of_the_cells_around_it(rows, columns, height, width
     torch.testing.assert_close(found, torch.stack(around).mean(0), atol=1e-6, rtol=1e-5)
 
 
-def test_several_examples_stay_several_prototypes(segmenter, picture):
+def test_several_examples_are_kept_apart_and_compared_by_their_mean(segmenter, picture):
     mask = np.zeros((64, 64), bool)
     mask[:20, :20] = True
     taught = segmenter.with_examples("widget", [(picture, mask), (picture, [(50, 50), (10, 60)])])
     assert taught.model.examples["widget"].shape[0] == 3
     classes = taught.classes("widget, red circle")
     assert classes.names == ("widget", "red circle", "background")
-    assert classes.shown_owners.tolist() == [0, 0, 0]
+    assert classes.shown_owners.tolist() == [0]
+    torch.testing.assert_close(classes.shown[0], taught.model.examples["widget"].mean(0))
     assert classes.owners.tolist() == [0, 1, 2]  # its word is one of its prototypes too
     assert not segmenter.model.examples  # the first one is as it was
 
 
 def test_an_example_is_found_where_it_was_taken(segmenter, picture):
-    segmenter.model.centres = torch.stack([segmenter.encode(picture).features.mean((0, 2, 3)), torch.ones(8)])
+    generator = torch.Generator().manual_seed(0)
+    features = segmenter.encode(picture).features[0].flatten(1).T
+    segmenter.model.trained = trained = spread_of(features, torch.randint(4, (len(features),), generator=generator))
     scene = segmenter.encode(picture)
     x, y = 13, 40
     names = "background, red circle, brown horse"
@@ -84,8 +92,10 @@ def test_an_example_is_found_where_it_was_taken(segmenter, picture):
     features = F.interpolate(scene.features, (64, 64), mode="bilinear", align_corners=False)[0]
     for row in range(0, 64, 3):  # straight from the definition
         for column in range(0, 64, 3):
-            v = features[:, row, column]
-            of_example = (v - example[0]).norm() < 0.93 * (v - segmenter.model.centres).norm(dim=1).min()
+            v = trained.whitened(features[:, row, column])
+            of_example = (v - trained.whitened(example[0])).norm() < (v - trained.whitened(trained.centres)).norm(
+                dim=1
+            ).min()
             expected = 3 if of_example else before.labels[row, column]
             assert after.labels[row, column] == expected
     assert 0 < (after.labels == 3).float().mean() < 1
@@ -109,30 +119,39 @@ def test_examples_alone_give_every_pixel_the_nearest(segmenter, picture):
     taught = segmenter.knowing(*shown).encode(picture)
     result = taught.segment("zzq, zzw", background=False)
     features = F.interpolate(scene.features, (64, 64), mode="bilinear", align_corners=False)[0]
-    distances = [(features - each[name].T[:, :, None]).norm(dim=0) for each, name in zip(shown, ("zzq", "zzw"))]
+    distances = [(features - example.T[:, :, None]).norm(dim=0) for each in shown for example in each.values()]
     assert torch.equal(result.labels, (distances[1] < distances[0]).long())
 
 
-def test_centres_are_the_means_of_trained_classes(tiny, tmp_path):
+@settings(deadline=None, max_examples=20)
+@given(st.integers(2, 9), st.integers(1, 4), st.integers(0, 10**6))
+def test_whitened_features_spread_alike_in_all_directions(channels, classes, seed):
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.randint(classes, (400,), generator=generator)
+    mixing = torch.randn(channels, channels, generator=generator)
+    features = torch.randn(400, channels, generator=generator) @ mixing + 5 * labels[:, None]
+    found = spread_of(features, labels)
+    present = labels.unique().tolist()
+    for centre, label in zip(found.centres, present, strict=True):
+        torch.testing.assert_close(centre, features[labels == label].mean(0), atol=1e-4, rtol=1e-4)
+    within = torch.cat(
+        [features[labels == label] - centre for centre, label in zip(found.centres, present, strict=True)]
+    )
+    covariance = within.T @ within / len(within)
+    shrunk = 0.5 * covariance + 0.5 * covariance.diagonal().mean() * torch.eye(channels)
+    inverse = torch.linalg.inv(shrunk)
+    v, m = features[0], found.centres[0]
+    expected = (v - m) @ inverse @ (v - m)
+    torch.testing.assert_close((found.whitened(v) - found.whitened(m)).square().sum(), expected, rtol=1e-2, atol=1e-3)
+
+
+def test_what_was_trained_is_kept_and_knows_no_unseen_class(tiny, tmp_path):
     problem = engine.open_problem(tiny.data)
     model = spread(Model.create(tiny, problem.vocabulary), problem.train[0].image)
-    found = engine.visual_centres(model, problem)
-    sums, counts = {}, {}
-    for index in range(len(problem.train)):
-        features = model.features(problem.train[index].image)
-        labels = problem.train[index].labels
-        rows, columns = ((torch.arange(n) * size // n) for n, size in zip(features.shape[-2:], labels.shape))
-        for r, row in enumerate(rows):
-            for c, column in enumerate(columns):
-                label = int(labels[row, column])
-                if label != 255:
-                    sums[label] = sums.get(label, 0) + features[0, :, r, c].double()
-                    counts[label] = counts.get(label, 0) + 1
-    expected = torch.stack([sums[label] / counts[label] for label in sorted(sums)])
-    torch.testing.assert_close(found.double(), expected, atol=1e-5, rtol=1e-4)
-    assert not set(sums) & set(problem.vocabulary.unseen_indices)
-    model.centres = found
-    assert torch.equal(Model.load(model.save(tmp_path / "m")).centres, found)
+    model.trained = engine.trained_features(model, problem)
+    assert len(model.trained.centres) <= len(problem.vocabulary.seen)
+    loaded = Model.load(model.save(tmp_path / "m")).trained
+    assert all(torch.equal(each, loaded.tensors()[name]) for name, each in model.trained.tensors().items())
 
 
 def test_a_model_keeps_its_examples(segmenter, picture, tmp_path):
@@ -201,3 +220,12 @@ def test_an_asked_example_is_understood_in_other_spellings(segmenter, picture):
 def test_exclusions_and_examples_need_something_to_look_for(segmenter):
     with pytest.raises(BadUsage, match="Only exclusions"):
         segmenter.classes("not: sky")
+
+
+def test_a_pixel_of_an_example_scores_by_how_much_nearer_it_is_than_to_what_was_trained(segmenter, picture):
+    segmenter.model.recipe = replace(segmenter.model.recipe, decision=SCORED)
+    result = segmenter.encode(picture).segment("red circle", points={"zzq": [(13, 40)]})
+    scores, taken = result.scores(), result.labels == result.names.index("zzq")
+    assert taken.any()
+    assert scores[taken].min() >= 0.5  # or something that was trained would be nearer
+    assert result.class_scores()["zzq"] == pytest.approx(float(scores[taken].mean()), abs=1e-5)

@@ -186,10 +186,11 @@ def test_without_supervision_the_error_says_what_to_install(result, monkeypatch)
 def test_every_form_can_be_written(result, tmp_path):
     written = {kind: write(result, tmp_path, "a.jpg") for kind, write in WRITERS.items()}
     assert all(path.exists() and path.parent == tmp_path for path in written.values())
-    read = {kind: json.loads(path.read_text()) for kind, path in written.items() if path.is_file()}
+    read = {kind: json.loads(path.read_text()) for kind, path in written.items() if path.suffix == ".json"}
     assert read["coco"] == json.loads(json.dumps(result.to_coco(file_name="a.jpg")))
     assert read["cvat"] == result.to_cvat("a.jpg")
     assert read["label-studio"] == [result.to_label_studio("a.jpg")]
+    assert np.array_equal(np.load(written["scores"])["scores"], result.scores().numpy())
     assert {path.name for path in written["cut-outs"].iterdir()} == {"1-cow.png", "2-a_b_ dog.png"}
 
 

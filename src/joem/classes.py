@@ -1,4 +1,4 @@
-"""The classes that are asked for: prototypes of their words, and examples of them, each with the class it belongs to."""
+"""The classes that are asked for: prototypes of their words and means of their examples, each with its class."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,18 +9,18 @@ from torch import Tensor
 from joem import decision
 from joem.asking import Question
 from joem.decision import Norms, Ranking
-from joem.examples import Examples
+from joem.examples import Examples, TrainedFeatures
 
-NEARER = 0.93
-"""A pixel is of an example if it is nearer to it than this many times its distance to what was trained; from folds, see
-docs/log/examples.md."""
+
+BY_EXAMPLE = -2
+"""The nearest unseen class of a pixel that an example decides: none."""
 
 
 @dataclass(frozen=True)
 class AskedClasses:
     """Classes that are asked for.
 
-    A pixel that is clearly nearer to an example than to where the trained classes lie takes the example's class; the
+    A pixel that is nearer to the mean of a class's examples than to where the trained classes lie takes that class; the
     others are decided between by words. Distances to words and to features are not compared: a word lies further away.
 
     Attributes:
@@ -28,9 +28,9 @@ class AskedClasses:
         unseen: indices of the classes none of whose words has training masks.
         prototypes: (W,C), one for every word.
         owners: (W,), which class each word belongs to.
-        shown: (E,C), the examples.
-        shown_owners: (E,), which class each example belongs to.
-        centres: (n,C), where the trained classes lie among the features.
+        shown: (E,C), the means of the examples of classes that have some.
+        shown_owners: (E,), which class each of them belongs to.
+        trained: where the trained classes lie among the features; None where no example is compared with them.
         asked: what each class was asked for with.
         notes: what was understood otherwise than it was written, one sentence each.
         rest: the class of pixels that nobody wants, where there is one.
@@ -43,7 +43,7 @@ class AskedClasses:
     owners: Tensor
     shown: Tensor
     shown_owners: Tensor
-    centres: Tensor
+    trained: TrainedFeatures | None = None
     asked: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     rest: str | None = None
@@ -51,7 +51,12 @@ class AskedClasses:
 
     @classmethod
     def of(
-        cls, question: Question, words: dict[str, Tensor], examples: Examples, seen: Sequence[str], centres: Tensor
+        cls,
+        question: Question,
+        words: dict[str, Tensor],
+        examples: Examples,
+        seen: Sequence[str],
+        trained: TrainedFeatures | None,
     ) -> "AskedClasses":
         """The classes of a question.
 
@@ -60,19 +65,19 @@ class AskedClasses:
             words: prototypes (C,) of words; those that are known by their examples alone are missing.
             examples: prototypes of examples.
             seen: the names with training masks.
-            centres: see the attributes.
+            trained: see the attributes.
         """
         pairs = [(index, word) for index, group in enumerate(question.words) for word in group]
         spoken = [(index, words[word]) for index, word in pairs if word in words]
-        shown = [(index, each.to(centres)) for index, word in pairs for each in examples.get(word, ())]
+        shown = [(index, examples[word].mean(0)) for index, word in pairs if word in examples]
         return cls(
             names=question.names,
             unseen=tuple(index for index, group in enumerate(question.words) if not set(group) & set(seen)),
-            prototypes=_stacked([each for _, each in spoken], centres),
+            prototypes=_stacked([each for _, each in spoken]),
             owners=torch.tensor([index for index, _ in spoken], dtype=torch.int64),
-            shown=_stacked([each for _, each in shown], centres),
+            shown=_stacked([each for _, each in shown]),
             shown_owners=torch.tensor([index for index, _ in shown], dtype=torch.int64),
-            centres=centres,
+            trained=trained,
             asked=question.asked,
             notes=question.notes,
             rest=question.rest,
@@ -82,68 +87,69 @@ class AskedClasses:
     def rank(
         self, features: Tensor, size: Sequence[int] | None, unseen: Sequence[int], known: Norms | None = None
     ) -> Ranking:
-        """`decision.rank` where the distance to a class is that to the nearest of its words.
+        """`decision.rank` where the distance to a class is that to the nearest of its words, and examples come first."""
+        by_word = self._rank_words(features, size, unseen, known) if len(self.prototypes) else None
+        return self.with_examples(by_word, features, size)
 
-        Pixels of an example have its class as the nearest seen one and no unseen one: no rule decides otherwise.
+    def with_examples(self, by_word: Ranking | None, features: Tensor, size: Sequence[int] | None) -> Ranking:
+        """A ranking by words, with the pixels that examples decide.
+
+        These have the class of the example as the nearest seen one and no unseen one: no rule decides otherwise. Their
+        distances are those between whitened features.
         """
-        if not len(self.prototypes):  # examples alone: the nearest one
-            return self._rank_words(self.shown, self.shown_owners, features, size, unseen, known)
-        by_word = self._rank_words(self.prototypes, self.owners, features, size, unseen, known)
         if not len(self.shown):
+            assert by_word is not None  # there is at least one class
             return by_word
-        is_shown = torch.arange(len(self.centres) + len(self.shown)) >= len(self.centres)
-        near = decision.rank(features, torch.cat([self.centres, self.shown]), is_shown, size, known)
-        owners = self.shown_owners.to(features.device)
-        return Ranking(
-            *(
-                torch.where(near.unseen_distance < NEARER * near.seen_distance, of_example, of_word)
-                for of_example, of_word in zip(
-                    (
-                        owners[near.unseen - len(self.centres)],
-                        near.unseen_distance,
-                        near.seen_distance,
-                        torch.full_like(near.unseen, -1),
-                        torch.full_like(near.unseen_distance, torch.inf),
-                    ),
-                    by_word,
-                    strict=True,
-                )
-            )
+        assert self.trained is not None
+        centres = self.trained.whitened(self.trained.centres)
+        shown = self.trained.whitened(self.shown.to(centres))
+        if by_word is None:  # nothing else to be
+            centres = centres[:0]
+        # Whitening is linear, so it commutes with the interpolation to `size`.
+        compared = self.trained.whitened(features.movedim(1, -1).to(shown)).movedim(-1, 1).contiguous()
+        is_example = torch.arange(len(centres) + len(shown)) >= len(centres)
+        near = decision.rank(compared, torch.cat([centres, shown]), is_example, size)
+        of_example = Ranking(
+            self.shown_owners.to(features.device)[near.unseen - len(centres)],
+            near.unseen_distance,
+            near.seen_distance,
+            torch.full_like(near.unseen, BY_EXAMPLE),
+            torch.full_like(near.unseen_distance, torch.inf),
         )
+        if by_word is None:
+            return of_example
+        wins = near.unseen_distance < near.seen_distance
+        return Ranking(*(torch.where(wins, *both) for both in zip(of_example, by_word, strict=True)))
 
     def _rank_words(
-        self,
-        prototypes: Tensor,
-        owners: Tensor,
-        features: Tensor,
-        size: Sequence[int] | None,
-        unseen: Sequence[int],
-        known: Norms | None,
+        self, features: Tensor, size: Sequence[int] | None, unseen: Sequence[int], known: Norms | None
     ) -> Ranking:
-        is_unseen = torch.isin(owners, torch.tensor(unseen, dtype=torch.int64))
-        ranking = decision.rank(features, prototypes, is_unseen, size, known)
-        counts = torch.bincount(owners[~is_unseen], minlength=len(self.names)).tolist()
-        if owners.tolist() == list(range(len(self.names))):  # a word each
+        is_unseen = torch.isin(self.owners, torch.tensor(unseen, dtype=torch.int64))
+        ranking = decision.rank(features, self.prototypes, is_unseen, size, known)
+        if self.owners.tolist() == list(range(len(self.names))):  # a word each
             return ranking
-        on_device = owners.to(features.device)
-        nearest_seen, nearest_unseen = (_owner(on_device, each) for each in (ranking.seen, ranking.unseen))
+        owners = self.owners.to(features.device)
+        nearest_seen, nearest_unseen = (_owner(owners, each) for each in (ranking.seen, ranking.unseen))
         second = ranking.second_seen_distance
+        counts = torch.bincount(self.owners[~is_unseen]).tolist()
         for index in (index for index, count in enumerate(counts) if count > 1):
-            others = prototypes[~is_unseen & (owners != index)]  # the second class, not the second word
+            others = self.prototypes[~is_unseen & (self.owners != index)]  # the second class, not the second word
             apart = decision.rank(features, others, (), size, known).seen_distance if len(others) else torch.inf
             second = torch.where(nearest_seen == index, apart, second)
         return Ranking(nearest_seen, ranking.seen_distance, second, nearest_unseen, ranking.unseen_distance)
 
     def distances(self, features: Tensor, size: Sequence[int] | None) -> Tensor:
         """Distances (B,K,Ho,Wo) to the nearest word or example of each class."""
-        by_prototype = decision.distances(features, torch.cat([self.prototypes, self.shown]), size)
+        by_prototype = decision.distances(
+            features, torch.cat([each for each in (self.prototypes, self.shown) if len(each)]), size
+        )
         owners = torch.cat([self.owners, self.shown_owners])
         of_class = [by_prototype[:, owners == index].amin(dim=1) for index in range(len(self.names))]
         return torch.stack(of_class, dim=1)
 
 
-def _stacked(rows: list[Tensor], like: Tensor) -> Tensor:
-    return torch.stack(rows) if rows else like[:0]
+def _stacked(rows: list[Tensor]) -> Tensor:
+    return torch.stack(rows) if rows else torch.zeros(0, 0)
 
 
 def _owner(owners: Tensor, nearest: Tensor) -> Tensor:

@@ -1,6 +1,7 @@
 """Classes from examples: what pictures show inside a mask or around a point, as prototypes beside those of words."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -16,8 +17,50 @@ Point = tuple[int, int] | tuple[int, int, bool]
 Points = Mapping[str, Sequence[Point]]
 """Points on a picture by the names of their classes."""
 
+_PREFIX = "trained_features."
+
 Examples = Mapping[str, Tensor]
 """Prototypes (n,C) of examples by the names of their classes; those of "not:" are of nothing that is asked for."""
+
+
+@dataclass(frozen=True)
+class TrainedFeatures:
+    """Where trained classes lie among the features, and how pixels spread around them, which no word tells.
+
+    The covariance within classes is U diag(l) U' + s (I - U U'), with k directions U and the same spread s elsewhere.
+
+    Attributes:
+        centres: (n,C), the mean feature of each class.
+        directions: U', (k,C) of unit length, at right angles.
+        scales: (k+1,), 1 / sqrt(l) for each direction, and 1 / sqrt(s) last.
+    """
+
+    centres: Tensor
+    directions: Tensor
+    scales: Tensor
+
+    def whitened(self, features: Tensor) -> Tensor:
+        """Features (...,C) as they are compared: pixels of a class spread alike in all directions."""
+        shared = self.scales[-1]
+        return shared * features + (features @ self.directions.T * (self.scales[:-1] - shared)) @ self.directions
+
+    def tensors(self) -> dict[str, Tensor]:
+        """By name, to be kept."""
+        return {f"{_PREFIX}{name}": getattr(self, name) for name in ("centres", "directions", "scales")}
+
+    @classmethod
+    def take(cls, tensors: dict[str, Tensor], path: Path) -> "TrainedFeatures | None":
+        """Take what was kept out of the tensors of a file, if it is there and can be right."""
+        found = {name: tensors.pop(name) for name in list(tensors) if name.startswith(_PREFIX)}
+        if not found:
+            return None
+        shapes = {name.removeprefix(_PREFIX): tuple(each.shape) for name, each in found.items()}
+        match shapes:
+            case {"centres": (_, channels), "directions": (count, width), "scales": (scales,)} if (
+                width == channels and scales == count + 1 and all(each.isfinite().all() for each in found.values())
+            ):
+                return cls(**{name.removeprefix(_PREFIX): each.float() for name, each in found.items()})
+        raise JoemError(f"{path} is damaged: what it says of trained features has the shapes {shapes}.")
 
 
 def of_mask(features: Tensor, mask: Tensor) -> Tensor:
@@ -69,17 +112,14 @@ def joined(*several: Examples) -> dict[str, Tensor]:
 
 def read(path: Path, channels: int) -> dict[str, Tensor]:
     """The examples in a file, of a model whose prototypes have so many channels."""
-    return {name: checked(each, name, channels, path) for name, each in read_tensors(path).items()}
-
-
-def checked(prototypes: Tensor, name: str, channels: int, path: Path) -> Tensor:
-    """Prototypes from a file as float32, if they can be of a model with so many channels."""
-    if prototypes.ndim != 2 or prototypes.shape[1] != channels or not prototypes.isfinite().all():
-        raise JoemError(
-            f"{path} is damaged or of another model: {name!r} has the shape {tuple(prototypes.shape)}, expected "
-            f"(n, {channels}) finite numbers."
-        )
-    return prototypes.float()
+    found = read_tensors(path)
+    for name, each in found.items():
+        if each.ndim != 2 or each.shape[1] != channels or not each.isfinite().all():
+            raise JoemError(
+                f"{path} is damaged or of another model: {name!r} has the shape {tuple(each.shape)}, expected "
+                f"(n, {channels}) finite numbers."
+            )
+    return {name: each.float() for name, each in found.items()}
 
 
 def write(path: Path, examples: Examples) -> None:

@@ -26,7 +26,7 @@ from joem import examples
 from joem.decision import RULES, Ranking, Rule, rank
 from joem.engine.model import Model, checked_vectors, find_semantics, word_vectors
 from joem.errors import BadUsage, JoemError, choose
-from joem.examples import Examples
+from joem.examples import Examples, TrainedFeatures
 from joem.io import atomic_file, damage_told
 from joem.methods import Method
 from joem.model_description import ADVICE, check_description
@@ -42,7 +42,7 @@ parameter (float32; 0 for a rule without one)."""
 OUTPUTS = ("labels", "features")
 """(H,W) int64 indices of prototypes, and the visual features (1,C,h,w) they were taken from."""
 
-_DESCRIBED, _ENCODER, _CENTRES = "joem", "joem.semantic_encoder", "joem.visual_centres"  # keys of the metadata
+_DESCRIBED, _ENCODER, _TRAINED = "joem", "joem.semantic_encoder", "joem.trained_features"  # keys of the metadata
 _LARGEST_DIFFERENCE = 1e-3  # share of labels; float32 sums in another order decide near-ties differently
 
 
@@ -68,10 +68,9 @@ def to_onnx(model: Model, path: str | Path) -> float:
     }
     program.model.metadata_props[_DESCRIBED] = json.dumps(described)
     program.model.metadata_props[_ENCODER] = base64.b64encode(encoder).decode()
-    if model.centres is not None:
-        program.model.metadata_props[_CENTRES] = base64.b64encode(
-            safetensors.torch.save({_CENTRES: model.centres})
-        ).decode()
+    if model.trained is not None:
+        blob = safetensors.torch.save(model.trained.tensors())
+        program.model.metadata_props[_TRAINED] = base64.b64encode(blob).decode()
     with atomic_file(Path(path)) as draft:
         program.save(draft)
         different = _difference(model, OnnxModel.load(draft))
@@ -124,7 +123,7 @@ class OnnxModel:
     _network: Any = field(repr=False)
     _encoder: Any = field(repr=False)
     examples: Examples = field(default_factory=dict)
-    centres: Tensor | None = None
+    trained: TrainedFeatures | None = None
 
     @classmethod
     def load(cls, path: str | Path, search: Iterable[str | Path] = ()) -> "OnnxModel":
@@ -142,13 +141,13 @@ class OnnxModel:
             vectors = checked_vectors(torch.tensor(described["vectors"]), described, Path(path))
             encoder = _session(base64.b64decode(notes[_ENCODER], validate=True))
             channels = _checked_channels(network, encoder, vectors)
-            centres = _read_centres(notes, channels, Path(path))
+            looks = _trained_features(notes, Path(path))
             source, missing = find_semantics(described["semantics"], search, vocabulary, vectors)
         rules = {rule["name"]: ExportedRule(**rule) for rule in described["rules"]}
         shown = examples_file(path)
         kept = examples.read(shown, channels) if shown.is_file() else {}
         stride = described["stride"]
-        return cls(recipe, vocabulary, source, vectors, missing, stride, rules, network, encoder, kept, centres)
+        return cls(recipe, vocabulary, source, vectors, missing, stride, rules, network, encoder, kept, looks)
 
     def prototypes(self, names: tuple[str, ...] | None = None) -> Tensor:
         """Prototypes (K,C) of names, of the vocabulary if None."""
@@ -372,12 +371,11 @@ def _checked_channels(network: Any, encoder: Any, vectors: Tensor) -> int:
     return int(channels)
 
 
-def _read_centres(notes: dict[str, str], channels: int, path: Path) -> Tensor | None:
-    """The visual centres that a file holds, if it does."""
-    if _CENTRES not in notes:
+def _trained_features(notes: dict[str, str], path: Path) -> TrainedFeatures | None:
+    """Where trained classes lie among the features, if the file says it."""
+    if _TRAINED not in notes:
         return None
-    stored = safetensors.torch.load(base64.b64decode(notes[_CENTRES], validate=True))
-    return examples.checked(stored[_CENTRES], _CENTRES, channels, path)
+    return TrainedFeatures.take(safetensors.torch.load(base64.b64decode(notes[_TRAINED], validate=True)), path)
 
 
 def _require_packages() -> None:

@@ -5,7 +5,7 @@ A recipe file may start with `extends: NAME` (or a file beside it) and then hold
 decision that was chosen for another method.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
@@ -17,6 +17,7 @@ from joem.decision.rules import Decision
 from joem.errors import BadUsage, JoemError, choose
 from joem.settings import (
     DataSettings,
+    HeadSettings,
     MethodSettings,
     ModelSettings,
     SemanticsSettings,
@@ -34,7 +35,7 @@ SECTIONS: dict[str, type] = {
 }
 """The sections whose settings are the same for every method; `method` and `decision` are the others."""
 
-DEFAULT_METHOD = "joem"
+DEFAULT_METHOD, DEFAULT_HEAD = "joem", "deeplabv3plus"
 
 
 def default_method() -> MethodSettings:
@@ -42,11 +43,23 @@ def default_method() -> MethodSettings:
     return method_settings(DEFAULT_METHOD)(name=DEFAULT_METHOD)
 
 
+def default_model() -> ModelSettings:
+    """The settings of the paper's own network."""
+    return ModelSettings(head=head_settings(DEFAULT_HEAD)(name=DEFAULT_HEAD))
+
+
 def method_settings(name: str) -> type[MethodSettings]:
     """The class of a method's own settings."""
     from joem import methods
 
     return methods.get(name).settings_class
+
+
+def head_settings(name: str) -> type[HeadSettings]:
+    """The class of a head's own settings."""
+    from joem.models import HEADS
+
+    return HEADS[choose("head", name, HEADS)].settings_class
 
 
 @dataclass(frozen=True)
@@ -64,7 +77,7 @@ class Recipe:
 
     data: DataSettings = field(default_factory=DataSettings)
     semantics: SemanticsSettings = field(default_factory=SemanticsSettings)
-    model: ModelSettings = field(default_factory=ModelSettings)
+    model: ModelSettings = field(default_factory=default_model)
     method: MethodSettings = field(default_factory=default_method)
     train: TrainSettings = field(default_factory=TrainSettings)
     decision: Decision = None  # type: ignore[assignment]
@@ -114,22 +127,28 @@ class Recipe:
         every = (*SECTIONS, "method", "decision")
         unknown = [name for name in values if name not in every]
         wrong = [f"{name}: there is no such section. A recipe has {', '.join(every)}." for name in unknown]
-        made = general_sections(values, wrong)
-        given = values.get("method") or {}
-        try:
-            method = str(given.get("name", DEFAULT_METHOD)) if isinstance(given, Mapping) else DEFAULT_METHOD
-            named = {"name": method, **given} if isinstance(given, Mapping) else given
-            made["method"] = _section("method", method_settings(method), named, wrong)
-        except BadUsage as error:
-            wrong.append(f"method.name: {error}")
+        made = general_sections(values, wrong, head_settings)
+        made["method"] = _named("method", DEFAULT_METHOD, method_settings, values.get("method"), wrong)
         made["decision"] = _decision(values.get("decision"), wrong)
         if wrong:
             raise BadUsage("The recipe does not fit:\n  " + "\n  ".join(wrong))
         return cls(**made)
 
 
-def general_sections(values: Mapping[str, Any], wrong: list[str]) -> dict[str, Any]:
-    """The sections that every method has, None where something is wrong with one, which is noted; needs no torch."""
+def general_sections(
+    values: Mapping[str, Any], wrong: list[str], heads: Callable[[str], type[HeadSettings]] | None = None
+) -> dict[str, Any]:
+    """The sections that every method has, None where something is wrong with one, which is noted.
+
+    Needs no torch without `heads`, which says what settings a head has: then there are those that all heads have.
+    """
+    model = values.get("model") or {}
+    head = model.get("head", {}) if isinstance(model, Mapping) else None
+    if heads is None and isinstance(head, Mapping):
+        head = {name: value for name, value in head.items() if name in field_names(HeadSettings)}
+    if head is not None:
+        made = _named("model.head", DEFAULT_HEAD, heads or (lambda name: HeadSettings), head, wrong)
+        values = {**values, "model": {**model, "head": made}}
     return {name: _section(name, kind, values.get(name), wrong) for name, kind in SECTIONS.items()}
 
 
@@ -145,6 +164,17 @@ def _section(name: str, kind: type, values: Any, wrong: list[str]) -> Any:
         return pydantic.TypeAdapter(kind).validate_python(_merged(defaults, values))
     except pydantic.ValidationError as error:
         wrong.extend(complaints(error, name, field_names(kind)))
+        return None
+
+
+def _named(name: str, default: str, kinds: Callable[[str], type], values: Any, wrong: list[str]) -> Any:
+    """A section whose own name says which settings it has, or None and what is wrong with it."""
+    given = values or {}
+    named = {"name": default, **given} if isinstance(given, Mapping) else given
+    try:
+        return _section(name, kinds(str(named["name"]) if isinstance(named, Mapping) else default), named, wrong)
+    except BadUsage as error:
+        wrong.append(f"{name}.name: {error}")
         return None
 
 

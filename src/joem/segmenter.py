@@ -15,11 +15,11 @@ from torch import Tensor
 
 from joem import decision, examples, tiles
 from joem.asking import NOT, Asked, split_names, understand
-from joem.classes import AskedClasses
+from joem.classes import BY_EXAMPLE, AskedClasses
 from joem.decision import Decision, Norms, Ranking, Score
 from joem.engine.model import Model
 from joem.errors import BadUsage
-from joem.examples import Examples, Point, Points
+from joem.examples import Examples, Point, Points, TrainedFeatures
 from joem.model_folder import DEFAULT_MODEL, DESCRIPTION, EXAMPLES, WEIGHTS
 from joem.pictures import Mask, Picture, mask_of, pixels_of, reduced
 from joem.result import Explanation, Neighbour, Result
@@ -152,10 +152,14 @@ class Segmenter(ModelHubMixin, library_name="joem", pipeline_tag="image-segmenta
         # A name that is no word is known by its examples alone.
         words = [word for word in wanted if word not in known or not lexicon.unknown_words(word)]
         prototypes = dict(zip(words, self.model.prototypes(tuple(words)), strict=True)) if words else {}
-        centres = self.model.centres  # a model without them was trained to have its classes where their words are
-        if centres is None:
-            centres = self.model.prototypes(own.seen)
-        return AskedClasses.of(question, prototypes, known, own.seen, centres)
+        return AskedClasses.of(question, prototypes, known, own.seen, self._trained() if known else None)
+
+    def _trained(self) -> TrainedFeatures:
+        """Where trained classes lie among the features; near their words, for all a model knows that never looked."""
+        if self.model.trained is not None:
+            return self.model.trained
+        centres = self.model.prototypes(self.vocabulary.seen)
+        return TrainedFeatures(centres, centres[:0], centres.new_ones(1))
 
     def encode(self, image: Picture, longest: int | None = None) -> "Scene":
         """Run the visual encoder once on a picture.
@@ -324,7 +328,11 @@ class Scene:
             known = decision.rank(self.features, own, (), self.size, self._norms)
             other = torch.minimum(other, known.seen_distance)
         new = torch.isin(labels, torch.tensor(classes.unseen, dtype=torch.int64, device=labels.device))
-        return score(taken, other, new)[0].cpu()
+        chance = score(taken, other, new)
+        if len(classes.shown):  # an example against what was trained, as Gaussians of one spread
+            margin = ranking.second_seen_distance.square() - ranking.seen_distance.square()
+            chance = torch.where(ranking.unseen == BY_EXAMPLE, torch.sigmoid(margin / 2), chance)
+        return chance[0].cpu()
 
     def _taken_and_other(self, classes: AskedClasses, ranking: Ranking, labels: Tensor) -> tuple[Tensor, Tensor]:
         """The distance of every pixel to its class, and that to the nearest other one, (1,Ho,Wo) each."""

@@ -1,4 +1,4 @@
-"""The settings of a run, typed, frozen and checked; those of a method stand in the method's own file.
+"""The settings of a run, typed, frozen and checked; those of a method, an expert or a head stand in its own file.
 
 A setting is declared once: its type and range are checked here, its docstring is what `--help` shows. Nothing here
 imports torch.
@@ -60,8 +60,7 @@ def complaints(error: pydantic.ValidationError, section: str, known: Sequence[st
     """What a check found, one line each: the setting with its dots, what was got, what was expected."""
     lines = []
     for each in error.errors(include_url=False):
-        # Where a value may be of several kinds, pydantic names the kind that it tried: that is no part of a setting.
-        keys = [str(key) for key in each["loc"] if not str(key).startswith("function-") and key not in HEADS]
+        keys = [str(key) for key in each["loc"]]
         name = ".".join([section, *keys])
         if each["type"] in {"unexpected_keyword_argument", "extra_forbidden"}:
             own = f" {section} has {', '.join(known)}." if known and len(keys) == 1 else ""
@@ -196,68 +195,16 @@ class SemanticsSettings:
 
 
 @settings
-class DeepLabV3PlusSettings:
-    """The head of DeepLabV3+: ASPP on the last map, joined with the map of stride 4.
+class HeadSettings:
+    """What every head has; the rest stands in the head's own file.
 
     Args:
-        name: deeplabv3plus.
+        name: which head: deeplabv3plus, deeplabv2 or hypercolumn.
         channels: C, the size of the joint embedding space.
-        rates: the three dilation rates of ASPP.
-        separable: whether ASPP uses depthwise-separable convolutions.
-        aspp_dropout: dropout inside ASPP.
-        relu: whether the features end with a ReLU, as in the paper.
     """
 
-    name: Literal["deeplabv3plus"] = "deeplabv3plus"
+    name: str
     channels: Count = 256
-    rates: tuple[Count, Count, Count] = (6, 12, 18)
-    separable: bool = False
-    aspp_dropout: Share = 0.5
-    relu: bool = True
-
-
-@settings
-class DeepLabV2Settings:
-    """The head of DeepLabV2, for the SPNet setting: dilated convolutions of the last map, summed.
-
-    Args:
-        name: deeplabv2.
-        channels: C, the size of the joint embedding space.
-        rates: dilation rates of the convolutions.
-        relu: whether the features end with a ReLU.
-    """
-
-    name: Literal["deeplabv2"] = "deeplabv2"
-    channels: Count = 600
-    rates: Annotated[tuple[Count, ...], Field(min_length=1)] = (6, 12, 18, 24)
-    relu: bool = False
-
-
-@settings
-class HypercolumnSettings:
-    """A perceptron on the stacked maps of a backbone, pixel by pixel; learns in minutes without a GPU.
-
-    Args:
-        name: hypercolumn.
-        channels: C, the size of the joint embedding space.
-        hidden: size of the hidden layer.
-        relu: whether the features end with a ReLU.
-    """
-
-    name: Literal["hypercolumn"] = "hypercolumn"
-    channels: Count = 384
-    hidden: Count = 768
-    relu: bool = False
-
-
-HEADS: dict[str, type] = {
-    "deeplabv3plus": DeepLabV3PlusSettings,
-    "deeplabv2": DeepLabV2Settings,
-    "hypercolumn": HypercolumnSettings,
-}
-"""The settings of every head."""
-
-HeadSettings = Annotated[DeepLabV3PlusSettings | DeepLabV2Settings | HypercolumnSettings, Field(discriminator="name")]
 
 
 @settings
@@ -271,8 +218,8 @@ class ModelSettings:
         stride: output stride of the backbone.
         freeze_norm: keep the backbone's batch statistics as they are (its scales and shifts still learn).
         freeze_backbone: do not train the backbone at all.
-        head: what makes features of the backbone's maps, by name: deeplabv3plus, deeplabv2 or hypercolumn, each with
-            settings of its own; null for a method whose experts have heads of their own (blend).
+        head: what makes features of the backbone's maps, with settings of its own; null for a method whose experts have
+            heads of their own (blend).
         dropout: dropout on the features in training.
         semantic: the semantic encoder, a linear layer as in the paper or a two-layer mlp.
     """
@@ -283,7 +230,7 @@ class ModelSettings:
     stride: Literal[8, 16, 32] = 16
     freeze_norm: bool = True
     freeze_backbone: bool = False
-    head: HeadSettings | None = dataclasses.field(default_factory=DeepLabV3PlusSettings)
+    head: HeadSettings | None = None
     dropout: Share = 0.1
     semantic: Literal["linear", "mlp"] = "linear"
 

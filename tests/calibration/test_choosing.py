@@ -215,7 +215,9 @@ def test_lambda_is_tried_where_there_is_one(sealed, tmp_path, monkeypatch):
     curves = calibration.sweep(model, part)
     monkeypatch.setattr(choosing, "train_in", lambda *_: model)
     monkeypatch.setattr(choosing, "sweep", lambda *_: curves)
-    found = calibration.Folds(recipe.changed(method={"name": "spnet"}), problem, tmp_path / "spnet", count=2, used=1).tune()
+    found = calibration.Folds(
+        recipe.changed(method={"name": "spnet"}), problem, tmp_path / "spnet", count=2, used=1
+    ).tune()
     assert len(found.table) == 1
     found = calibration.Folds(recipe, problem, tmp_path / "joem", count=2, used=1).tune()
     assert [row["lambda"] for row in found.table] == list(calibration.LAMBDAS)

@@ -98,16 +98,6 @@ def test_crops_come_from_everywhere():
     assert {transform(image, labels)[1].item() for _ in range(300)} == set(range(16))
 
 
-def test_evaluation_normalises_and_changes_nothing_else():
-    image, labels = blocks(5, 7)
-    new_image, new_labels = data.evaluation(mean=MEAN, std=STD)(image, labels)
-    for channel in range(3):
-        expected = (image[channel].double() - MEAN[channel]) / STD[channel]
-        assert torch.allclose(new_image[channel].double(), expected, atol=1e-6)
-    assert new_image.dtype == torch.float32
-    assert torch.equal(new_labels, labels)
-
-
 def test_the_smallest_pictures_pass():
     transform = data.training(3, mean=MEAN, std=STD, scale=(0.1, 0.1))
     image, labels = transform(*blocks(1, 1))

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from joem import methods, semantics
-from joem.methods.experts import NamesTeacher, View
+from joem.methods.experts import NamesTeacher, Shared, View
 from joem.models import Hypercolumns
 from joem.settings import ModelSettings
 from joem.vocabulary import VOID, Vocabulary
@@ -16,6 +16,7 @@ WORDS = semantics.random(6, seed=1)
 KNOWN = WORDS.vectors(VOCABULARY.names)
 CHANNELS = [3, 4, 5]
 """Of the maps of a backbone: hypercolumns are of 3 + 4 + 3 * 5 numbers."""
+SHARED = Shared(VOCABULARY, 6, CHANNELS, (8, 16, 32))
 LABELS = torch.tensor([[[0, 1, VOID, 3, 4]], [[1, 1, 0, VOID, 3]]])
 
 

@@ -14,9 +14,11 @@ from joem import engine, methods, onnx, recipe
 from joem.engine import Model
 from joem.errors import BadUsage
 from joem.methods.blend import BlendSettings
+from joem.methods.experts import EXPERTS, Expert, ExpertSettings
 from joem.methods.experts.names import taught_names
 from joem.models import Hypercolumns, ImageNetClassifier, hypercolumn
-from joem.settings import ModelSettings
+from joem.settings import Count, ModelSettings
+from joem.settings import settings as settings_of_joem
 
 BLEND = build([small("cosine"), small("mixture"), small("cosine", copies=1, channels=4)])
 """Two experts of one kind, and one whose features have no unit length; none has a gate."""
@@ -87,18 +89,62 @@ def test_pictures_their_maps_and_their_hypercolumns_give_the_same():
     ("experts", "message"),
     [
         ([], "method.experts: .*at least 1 item"),
-        ([{"kind": "cosin"}], "method.experts.0: .*'cosine', 'conse', 'mixture'"),
-        ([{"kind": "cosine"}, {"kind": "mixture", "scale": 3}], "method.experts.1.*scale: there is no such setting"),
-        ([{"kind": "mixture", "weight": 0}], "method.experts.0.*weight: .*greater than 0, got 0"),
-        ([{"kind": "mixture", "weight": float("nan")}], "method.experts.0.*weight: .*finite number"),
-        ([{"kind": "conse", "weight": -0.5}], "method.experts.0.*weight: .*greater than 0, got -0.5"),
-        ([{"kind": "cosine", "copies": 0}], "method.experts.0.*copies: .*greater than or equal to 1, got 0"),
-        ([{"kind": "cosine", "names_weight": -1}], "method.experts.0.*names_weight: .*greater than or equal to 0"),
+        (
+            [{"kind": "cosin"}],
+            r"method\.experts\.0: .*expert 'cosin'. Did you mean 'cosine'\?.*: cosine, conse",
+        ),
+        ([{"weight": 2}], r"method\.experts\.0: .*Unknown expert ''"),
+        (["cosine"], r"method\.experts\.0: .*instance of ExpertSettings, got 'cosine'"),
+        ([{"kind": "cosine"}, {"kind": "mixture", "scale": 3}], r"method\.experts\.1\.scale: there is no such setting"),
+        ([{"kind": "mixture", "weight": 0}], r"method\.experts\.0\.weight: .*greater than 0, got 0"),
+        ([{"kind": "mixture", "weight": float("nan")}], r"method\.experts\.0\.weight: .*finite number"),
+        ([{"kind": "conse", "weight": -0.5}], r"method\.experts\.0\.weight: .*greater than 0, got -0.5"),
+        ([{"kind": "cosine", "copies": 0}], r"method\.experts\.0\.copies: .*greater than or equal to 1, got 0"),
+        ([{"kind": "cosine", "names_weight": -1}], r"method\.experts\.0\.names_weight: .*greater than or equal to 0"),
     ],
 )
 def test_experts_that_cannot_be_are_named(experts, message):
     with pytest.raises(BadUsage, match=message):
         make_small("blend", experts=experts)
+
+
+@settings_of_joem
+class FixedSettings(ExpertSettings):
+    """An expert from outside.
+
+    Args:
+        size: of its space.
+    """
+
+    kind: str = "fixed"
+    size: Count = 2
+
+
+class Fixed(Expert):
+    """Says the same of every pixel and of every word."""
+
+    settings_class = FixedSettings
+    settings: FixedSettings
+    unit = False
+
+    def features(self, view):
+        return view.last.new_ones(len(view.last), self.settings.size, *view.size)
+
+    def prototypes(self, vectors, known):
+        return vectors.new_zeros(len(vectors), self.settings.size)
+
+
+def test_an_expert_from_outside_is_one_line(monkeypatch):
+    monkeypatch.setitem(EXPERTS, "fixed", Fixed)
+    experts = [small("mixture"), {"kind": "fixed", "size": 3, "weight": 2.0}]
+    loaded = make_small("blend", experts=experts)
+    assert loaded.method.experts[1] == FixedSettings(weight=2.0, size=3)
+    assert recipe.Recipe.from_dict(loaded.to_dict()) == loaded
+    model = engine.train(loaded)
+    picture = engine.open_problem(loaded.data).val[0].image
+    torch.testing.assert_close(model.features(picture)[:, -3:], torch.full((1, 3, 4, 4), math.sqrt(2 / 3)))
+    with pytest.raises(BadUsage, match=r"method\.experts\.0\.size: .*greater than or equal to 1, got 0"):
+        make_small("blend", experts=[{"kind": "fixed", "size": 0}])
 
 
 def test_a_blend_has_no_head_and_a_frozen_backbone():

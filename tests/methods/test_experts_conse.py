@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from small_experts import CHANNELS, KNOWN, LABELS, VOCABULARY, WORDS, build, random_teacher, random_view, small
+from small_experts import CHANNELS, KNOWN, LABELS, SHARED, WORDS, build, random_teacher, random_view, small
 
 from joem.errors import BadUsage
 from joem.methods.experts import ConSE, ConSESettings, View
@@ -17,7 +17,7 @@ NAMES = 9
 
 
 def build_alone(teacher, **options):
-    expert = ConSE(ConSESettings(**options), VOCABULARY, 6, CHANNELS, teacher).eval()
+    expert = ConSE(ConSESettings(**options), SHARED._replace(teacher=teacher)).eval()
     expert.meanings.copy_(F.normalize(torch.randn(NAMES, 6), dim=1))
     return expert
 
@@ -66,7 +66,7 @@ def test_prototypes_are_word_vectors_of_unit_length():
 
 
 def test_meanings_are_those_of_the_dictionary_less_the_mean_of_all():
-    expert = ConSE(ConSESettings(), VOCABULARY, 6, CHANNELS, random_teacher(range(3, 12)))
+    expert = ConSE(ConSESettings(), SHARED._replace(teacher=random_teacher(range(3, 12))))
     expert.learn_names(WORDS)
     vectors = WORDS.vectors([imagenet.meanings()[index] for index in range(3, 12)])
     for row, vector in enumerate(vectors):
@@ -90,9 +90,7 @@ def test_what_it_needs_at_test_time_is_saved():
     options = {"attention": 8.0, "gate": True, "temperature": 0.6}
     expert = build_alone(random_teacher(saved=True), **options).train()
     expert.terms(random_view(), LABELS, KNOWN)
-    fresh = ConSE(
-        ConSESettings(**options), VOCABULARY, 6, CHANNELS, expert._teacher[0]
-    ).eval()  # the blend saves the teacher
+    fresh = ConSE(ConSESettings(**options), expert.shared).eval()  # the blend saves the teacher
     fresh.load_state_dict(expert.state_dict())
     view = a_picture()
     assert torch.equal(fresh.features(view), expert.eval().features(view))

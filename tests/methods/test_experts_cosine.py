@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_experts import CHANNELS, KNOWN, LABELS, VOCABULARY, WORDS, random_teacher, random_view
+from small_experts import KNOWN, LABELS, SHARED, WORDS, random_teacher, random_view
 
 from joem.methods.experts import Cosine, CosineSettings
 from joem.vocabulary import VOID
@@ -14,7 +14,7 @@ from joem.vocabulary import VOID
 
 def build(teacher=None, **changes):
     sizes = {"hidden": 4, "channels": 3, "scale": 7.0}
-    return Cosine(CosineSettings(**{**sizes, **changes}), VOCABULARY, 6, CHANNELS, teacher).eval()
+    return Cosine(CosineSettings(**{**sizes, **changes}), SHARED._replace(teacher=teacher)).eval()
 
 
 def labelled(labels):

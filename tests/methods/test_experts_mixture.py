@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_experts import CHANNELS, KNOWN, SEEN, VOCABULARY, WORDS, AsGiven, given_features, random_view
+from small_experts import KNOWN, SEEN, SHARED, VOCABULARY, WORDS, AsGiven, given_features, random_view
 
 from joem.methods.experts import Mixture, MixtureSettings
 from joem.vocabulary import VOID, Vocabulary
@@ -17,7 +17,8 @@ OBJECTS = (1, 3, 4)
 
 def build(channels=3, copies=1, vocabulary=VOCABULARY):
     """An expert whose features are what is given to it."""
-    expert = Mixture(MixtureSettings(copies=copies, hidden=2, channels=channels), vocabulary, 6, CHANNELS, None)
+    own = MixtureSettings(copies=copies, hidden=2, channels=channels)
+    expert = Mixture(own, SHARED._replace(vocabulary=vocabulary))
     expert.head = AsGiven()
     return expert
 
@@ -111,7 +112,7 @@ def test_with_nothing_but_background_seen_every_word_is_background():
 
 
 def test_heads_and_centres_learn():
-    expert = Mixture(MixtureSettings(copies=2, hidden=4, channels=3), VOCABULARY, 6, CHANNELS, None)
+    expert = Mixture(MixtureSettings(copies=2, hidden=4, channels=3), SHARED)
     sum(expert.terms(random_view(), torch.tensor([[[0, 1, 3, 4, 4]]]).repeat(2, 1, 1), KNOWN).values()).backward()
     learning = [*expert.visual_parameters(), *expert.semantic_parameters()]
     assert {id(weight) for weight in learning} == {id(weight) for weight in expert.parameters()}

@@ -5,20 +5,22 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from joem import settings
 from joem.errors import BadUsage
 from joem.models import (
     HEADS,
     Backbone,
     DeepLabV3PlusHead,
     FeatureMaps,
+    Head,
     HypercolumnHead,
     build_encoder,
     build_trunk,
     semantic_encoder,
 )
 from joem.models.backbones import FAMILIES
-from joem.settings import DeepLabV2Settings, DeepLabV3PlusSettings, HypercolumnSettings, ModelSettings
+from joem.models.heads import DeepLabV2Settings, DeepLabV3PlusSettings, HypercolumnSettings
+from joem.recipe import Recipe
+from joem.settings import Count, HeadSettings, ModelSettings, Positive, settings
 
 V3PLUS = DeepLabV3PlusSettings(channels=8, rates=(1, 2, 3))
 
@@ -65,8 +67,48 @@ def test_a_family_of_backbones_is_one_line_and_every_head_works_on_it(kind, monk
     assert encoder(torch.randn(2, 3, 30, 14)).shape == (2, 8, 3, 1)
 
 
-def test_every_head_of_the_settings_can_be_built():
-    assert set(HEADS) == set(settings.HEADS)
+@settings
+class ScaledSettings(HeadSettings):
+    """A head from outside.
+
+    Args:
+        scale: what the last map is multiplied by.
+    """
+
+    name: str = "scaled"
+    channels: Count = 5
+    scale: Positive = 1.0
+
+
+class Scaled(Head):
+    """The first channels of the last map."""
+
+    settings_class = ScaledSettings
+
+    def __init__(self, inputs, strides, channels, scale):
+        super().__init__()
+        self.stride, self.channels, self.scale = strides[-1], channels, scale
+
+    def forward(self, inputs):
+        return self.scale * inputs.maps[-1][:, : self.channels]
+
+
+def test_a_head_from_outside_is_one_line(monkeypatch):
+    monkeypatch.setitem(HEADS, "scaled", Scaled)
+    model = {"backbone": "tu-test_efficientnet", "head": {"name": "scaled", "scale": 3}}
+    loaded = Recipe.from_dict({"model": model})
+    assert loaded.model.head == ScaledSettings(scale=3.0)
+    assert Recipe.from_dict(loaded.to_dict()) == loaded
+    encoder, pictures = build_encoder(loaded.model).eval(), torch.randn(1, 3, 40, 64)
+    assert encoder.stride == 16
+    torch.testing.assert_close(encoder(pictures), 3 * encoder.trunk(pictures).maps[-1][:, :5])
+    with pytest.raises(BadUsage, match=r"model\.head\.hidden: there is no such .* has name, channels, scale") as caught:
+        Recipe.from_dict({"model": {"head": {"name": "scaled", "scale": 0, "hidden": 3}}})
+    assert "model.head.scale: Input should be greater than 0, got 0" in str(caught.value)
+
+
+def test_every_head_has_settings_under_its_name():
+    assert [kind.settings_class().name for kind in HEADS.values()] == list(HEADS)
 
 
 @pytest.mark.parametrize("relu", [True, False])
@@ -113,6 +155,17 @@ def test_frozen_backbone_has_nothing_to_train():
     assert encoder.head.training
 
 
+def test_pictures_are_normalised_by_the_mean_and_deviation_that_the_backbone_expects():
+    trunk, picture = build_trunk(small(None)), torch.randint(0, 256, (3, 2, 5), dtype=torch.uint8)
+    trunk.mean, trunk.std = (10.0, 120.0, 30.0), (50.0, 60.0, 7.0)
+    found = trunk.normalised(picture)
+    assert found.dtype == torch.float32
+    for channel in range(3):
+        for y, x in ((0, 0), (1, 4)):
+            expected = (int(picture[channel, y, x]) - trunk.mean[channel]) / trunk.std[channel]
+            assert float(found[channel, y, x]) == pytest.approx(expected, rel=1e-6)
+
+
 def test_side_resizes_what_the_backbone_sees():
     trunk = build_trunk(small(side=64)).eval()
     assert trunk(torch.randn(1, 3, 32, 48)).maps[-3].shape[-2:] == (8, 12)
@@ -129,7 +182,7 @@ def test_an_encoder_needs_a_head_and_heads_need_no_encoder():
         build_encoder(small(None))
     trunk = build_trunk(small(None)).eval()
     maps = trunk(torch.randn(1, 3, 64, 64))
-    assert HypercolumnHead(trunk.channels, hidden=4, features=3).eval()(maps).shape == (1, 3, 8, 8)
+    assert HypercolumnHead(trunk.channels, trunk.strides, channels=3, hidden=4).eval()(maps).shape == (1, 3, 8, 8)
 
 
 def test_semantic_encoders():

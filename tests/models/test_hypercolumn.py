@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from joem.models import FeatureMaps, HypercolumnHead, Hypercolumns, build_encoder, hypercolumn
-from joem.settings import HypercolumnSettings, ModelSettings
+from joem.models.heads import HypercolumnSettings
+from joem.settings import ModelSettings
 
 
 def bilinear(plane, x, y):
@@ -74,7 +75,7 @@ def test_gather_everywhere_equals_gather_at_the_positions_of_the_finest_map(stri
 def test_a_head_makes_the_same_of_maps_their_basis_and_their_hypercolumns(strides, height, width, copies, seed):
     torch.manual_seed(seed)
     maps = random_maps(strides, (height, width))
-    head = HypercolumnHead([each.shape[1] for each in maps.maps], hidden=6, features=4, copies=copies)
+    head = HypercolumnHead([each.shape[1] for each in maps.maps], maps.strides, channels=4, hidden=6, copies=copies)
     norm = head.layers[0]
     norm.running_mean.normal_()
     norm.running_var.uniform_(0.1, 3)
@@ -87,7 +88,7 @@ def test_a_head_makes_the_same_of_maps_their_basis_and_their_hypercolumns(stride
 
 def test_copies_are_perceptrons_of_their_own_size():
     maps = random_maps((8, 16, 16))
-    both, single = (HypercolumnHead([2, 3, 4], hidden=5, features=7, copies=copies) for copies in (2, 1))
+    both, single = (HypercolumnHead([2, 3, 4], (8, 16, 32), channels=7, hidden=5, copies=copies) for copies in (2, 1))
     for copy in range(2):
         with torch.no_grad():
             for number, size in ((1, 5), (3, 7)):
@@ -100,7 +101,7 @@ def test_copies_are_perceptrons_of_their_own_size():
 
 def test_in_training_the_statistics_are_those_of_the_hypercolumns():
     maps = random_maps((8, 16, 16))
-    head = HypercolumnHead([2, 3, 4], hidden=5, features=7).train()
+    head = HypercolumnHead([2, 3, 4], maps.strides, channels=7, hidden=5).train()
     head.layers[0].momentum = 1.0
     head(maps)
     mean = hypercolumn.gather(maps).mean(dim=(0, 2, 3))
@@ -126,7 +127,7 @@ def test_pixels_with_three_channels_are_no_pictures():
     encoder = build_encoder(
         ModelSettings(backbone="tu-test_efficientnet", head=HypercolumnSettings(channels=8, hidden=16))
     ).eval()
-    encoder.head = HypercolumnHead([1], hidden=4, features=5).eval()  # its hypercolumns have three channels
+    encoder.head = HypercolumnHead([1], (8,), channels=5, hidden=4).eval()  # its hypercolumns have three channels
     assert encoder(Hypercolumns(torch.randn(2, 3, 1, 9))).shape == (2, 5, 1, 9)
 
 

@@ -2,6 +2,7 @@
 
 from joem.calibration.choosing import LAMBDAS, Choice, Folds, candidates
 from joem.calibration.folds import fold_problems, train_in
+from joem.calibration.score_fit import ask_pixels, fit_score
 from joem.calibration.sweep import Curve, Sweep, new_sweeps, sweep, to_csv
 
 __all__ = [
@@ -10,7 +11,9 @@ __all__ = [
     "Curve",
     "Folds",
     "Sweep",
+    "ask_pixels",
     "candidates",
+    "fit_score",
     "fold_problems",
     "new_sweeps",
     "sweep",

@@ -11,6 +11,7 @@ import yaml
 
 from joem import decision, engine, jobs, methods, parallel
 from joem.calibration.folds import fold_problems, fold_recipe, train_in
+from joem.calibration.score_fit import ask_pixels, fit_score
 from joem.calibration.sweep import sweep
 from joem.decision import Decision, Rule, parameter_of
 from joem.engine import Problem
@@ -117,8 +118,9 @@ class Folds:
         folder = self.out and self.out / ("" if value is None else f"lambda-{value:g}") / f"fold-{number}"
 
         def work() -> dict[str, Any]:
-            curves = sweep(train_in(folder, fold_recipe(recipe, self.problem, fold), fold), fold)
-            described = {"held_out": held_out, "curves": {rule: each.to_dict() for rule, each in curves.items()}}
+            model = train_in(folder, fold_recipe(recipe, self.problem, fold), fold)
+            curves = {rule: each.to_dict() for rule, each in sweep(model, fold).items()}
+            described = {"held_out": held_out, "curves": curves, "pixels": ask_pixels(model, fold)}
             return described if value is None else {"lambda": value, **described}
 
         return Job(
@@ -169,7 +171,10 @@ def conclude(recipe: Recipe, folds: list[dict[str, Any]]) -> Choice:
         for value, (chosen, hiou, count) in found.items()
     ]
     best = max(found, key=lambda value: found[value][1])
-    return Choice(found[best][0], best, table, folds)
+    pixels = [row for fold in folds if fold.get("lambda") == best for row in fold["pixels"]]
+    chosen = replace(found[best][0], score=fit_score(pixels, found[best][0]))
+    shown = [{key: value for key, value in fold.items() if key != "pixels"} for fold in folds]
+    return Choice(chosen, best, table, shown)
 
 
 def _decided(folds: Sequence[Mapping[str, Mapping[str, Any]]], own: str) -> tuple[Decision, float]:

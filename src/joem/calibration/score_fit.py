@@ -1,44 +1,75 @@
 """How often decisions are right, fitted on classes that were held out (`decision.Score`)."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from joem import decision, engine, losses
-from joem.decision import Decision, Score
+from joem.decision import Decision, Ranking, Score
 from joem.engine import Model, Problem
-from joem.errors import JoemError
-from joem.vocabulary import VOID, Vocabulary
+from joem.vocabulary import VOID, Vocabulary, class_mask
 
-_PIXELS = 60  # of each picture: neighbours say the same
+_PICTURES, _PIXELS = 150, 20  # neighbouring pixels say the same, so few of each picture
 _STEPS = 30  # of Newton's method, which needs fewer
-_RIDGE = 1e-4  # or classes that are told apart without a mistake would have no finite weights
+_RIDGE = 1e-4  # or what is told apart without a mistake would have no finite weights
+
+Row = list[float]
+"""A pixel that was asked for some classes: its distances to the nearest seen class, the second and the nearest unseen
+one; then for the nearest seen class and for the nearest unseen one the distance to the nearest other class, and whether
+it is right."""
 
 
-def fit_score(folds: Iterable[tuple[Model, Problem]], chosen: Decision, seed: int = 0) -> Score:
-    """The chance that a decision is right, by its distances, from models that never saw what their folds hold out.
+def ask_pixels(model: Model, problem: Problem, seed: int = 0) -> list[Row]:
+    """Pixels of the evaluation pictures of a fold, from which any decision can be judged.
 
     Every picture is asked three questions, since people ask for some names and not for others: all classes, all but
-    the background, and a random half of them. A pixel of a class that is not asked for is wrong whatever it takes.
+    the background, and a random half of them. A pixel of a class that is not asked for is wrong whatever it takes. The
+    nearest other class is sought among those that are asked for and the trained ones.
 
     Args:
-        folds: models with the problems they were trained on; their evaluation pictures are looked at.
-        chosen: how classes are decided between.
-        seed: of the pixels and the questions.
+        model: what never saw the classes that are unseen in the problem.
+        problem: the fold; some of its evaluation pictures are looked at.
+        seed: of the pictures, pixels and questions.
     """
     generator = torch.Generator().manual_seed(seed)
-    found = torch.cat([sample for fold in folds for sample in _samples(*fold, chosen, generator)])
-    distance, other, new, right = found.unbind(1)
-    weights = []
-    for kind, is_new in (("trained", False), ("new", True)):
-        chosen_pixels = new.bool() == is_new
-        if not 0 < right[chosen_pixels].mean() < 1:
-            raise JoemError(f"No score can be fitted: pixels of {kind} classes are all right, all wrong or missing.")
-        columns = torch.stack([torch.ones_like(distance), distance, other - distance], 1)[chosen_pixels]
-        weights.append(logistic(columns, right[chosen_pixels]))
-    (trained, of_new) = ((float(a), float(b), float(c)) for a, b, c in weights)
-    return Score(trained, of_new)
+    vocabulary = problem.vocabulary
+    prototypes = model.prototypes(vocabulary.names).cpu()
+    unseen = class_mask(vocabulary.unseen_indices, len(vocabulary))
+    indices = sorted(torch.randperm(len(problem.val), generator=generator)[:_PICTURES].tolist())
+    rows: list[Row] = []
+    for _, features, truth in engine.encoded(model, problem.val, indices):
+        labels = losses.resized(truth[None], features.shape[-2:]).flatten()
+        labelled = (labels != VOID).nonzero().flatten()
+        if len(labelled):
+            drawn = labelled[torch.randint(len(labelled), (_PIXELS,), generator=generator)]
+            pixels = features.cpu().flatten(2)[:, :, drawn].unsqueeze(2)  # a picture of one row
+            distances = decision.distances(pixels, prototypes)[0, :, 0].T
+            for asked in _questions(vocabulary, generator):
+                rows += _judged(distances, asked, unseen, labels[drawn]).tolist()
+    return [[round(number, 6) for number in row] for row in rows]
+
+
+def fit_score(rows: Sequence[Row], chosen: Decision) -> Score | None:
+    """The chance that a decision is right, by its distances; None where the pixels do not tell.
+
+    >>> row = [1.0, 2.0, 1.5, 1.5, 1.0, 1.0, 0.0]
+    >>> fit_score([row], Decision())
+    """
+    seen, second, unseen, *judged = torch.tensor(rows, dtype=torch.float64).view(-1, 7).unbind(1)
+    labels = torch.zeros(len(seen), dtype=torch.int64)
+    takes_unseen = chosen.decide(Ranking(labels, seen, second, labels + 1, unseen)) == 1
+    distance = torch.where(takes_unseen, unseen, seen)
+    other, right = (torch.where(takes_unseen, judged[at + 1], judged[at]) for at in (0, 2))
+    weights: dict[str, Any] = {}
+    for kind, pixels in (("trained", ~takes_unseen), ("new", takes_unseen)):
+        pixels = pixels & distance.isfinite() & other.isfinite()  # noqa: PLW2901
+        if not pixels.any() or not 0 < right[pixels].mean() < 1:
+            return None
+        columns = torch.stack([torch.ones_like(distance), distance, other - distance], 1)
+        weights[kind] = tuple(round(each, 4) for each in logistic(columns[pixels], right[pixels]).tolist())
+    return Score(**weights)
 
 
 def logistic(columns: Tensor, right: Tensor) -> Tensor:
@@ -58,28 +89,16 @@ def logistic(columns: Tensor, right: Tensor) -> Tensor:
     return weights
 
 
-def _samples(model: Model, problem: Problem, chosen: Decision, generator: torch.Generator) -> Iterator[Tensor]:
-    """Rows of (d, d', is new, is right), one for every pixel drawn and every question."""
-    vocabulary = problem.vocabulary
-    prototypes = model.prototypes(vocabulary.names).cpu()
-    is_unseen = torch.zeros(len(vocabulary), dtype=torch.bool)
-    is_unseen[list(vocabulary.unseen_indices)] = True
-    for _, features, truth in engine.encoded(model, problem.val):
-        labels = losses.resized(truth[None], features.shape[-2:]).flatten()
-        labelled = (labels != VOID).nonzero().flatten()
-        if not len(labelled):
-            continue
-        drawn = labelled[torch.randint(len(labelled), (_PIXELS,), generator=generator)]
-        pixels = features.cpu().flatten(2)[:, :, drawn].unsqueeze(2)  # a picture of one row
-        distances = decision.distances(pixels, prototypes)[0, :, 0]
-        for asked in _questions(vocabulary, generator):
-            ranking = decision.rank(pixels, prototypes[asked], is_unseen[asked])
-            taken = asked.nonzero().flatten()[chosen.decide(ranking)[0, 0]]
-            rivals = distances.masked_fill(~(asked | ~is_unseen)[:, None], torch.inf)
-            rivals.scatter_(0, taken[None], torch.inf)
-            own = distances.gather(0, taken[None])[0]
-            right = taken == labels[drawn]
-            yield torch.stack([own, rivals.amin(0), is_unseen[taken].float(), right.float()], 1)
+def _judged(distances: Tensor, asked: Tensor, unseen: Tensor, truth: Tensor) -> Tensor:
+    """Rows (P,7) of pixels with these distances (P,K) that are asked for some classes."""
+    nearest = [distances.masked_fill(~(asked & side), torch.inf).sort(1) for side in (~unseen, unseen)]
+    (of_seen, seen), (of_unseen, new) = nearest
+    columns = [of_seen[:, 0], of_seen[:, 1], of_unseen[:, 0]]
+    labels = [seen[:, 0], new[:, 0]]
+    rivals = distances.masked_fill(~(asked | ~unseen), torch.inf)
+    columns += [rivals.scatter(1, label[:, None], torch.inf).amin(1) for label in labels]
+    columns += [(label == truth).to(distances.dtype) for label in labels]
+    return torch.stack(columns, 1)
 
 
 def _questions(vocabulary: Vocabulary, generator: torch.Generator) -> Iterator[Tensor]:
@@ -90,8 +109,9 @@ def _questions(vocabulary: Vocabulary, generator: torch.Generator) -> Iterator[T
     unseen = vocabulary.unseen_indices
     half[unseen[int(torch.randint(len(unseen), (1,), generator=generator))]] = True  # or there may be nothing new
     if vocabulary.background is not None:
-        half[vocabulary.index(vocabulary.background)] = True
+        background = vocabulary.index(vocabulary.background)
+        half[background] = True
         objects = everything.clone()
-        objects[vocabulary.index(vocabulary.background)] = False
+        objects[background] = False
         yield objects
     yield half

@@ -25,7 +25,7 @@ def quickstart(*, out: Path = Path("quickstart"), recipe: str = "scenes", seed: 
     from joem import recipe as recipes
     from joem.studies import quickstart as study
 
-    numbers = study.run(recipes.load(recipe, changes), out).to_dict()
+    numbers = study.run(recipes.load(recipe, changes), out)
     rows = [(rule.upper(), row) for rule, row in numbers["results"].items()]
     rows += [(f"{rule.upper()}, shuffled words", row) for rule, row in numbers["shuffled_control"].items()]
     yield from table("rule", rows)

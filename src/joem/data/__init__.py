@@ -14,7 +14,7 @@ from joem.data.preparation import Piece, Preparation, prepare
 from joem.data.registry import KINDS, open
 from joem.data.sampler import EpochSampler
 from joem.data.scenes import Scenes
-from joem.data.transforms import Transform, evaluation, training
+from joem.data.transforms import Transform, training
 from joem.data.views import Remembered, View, relabel, restrict, showing
 from joem.data.voc import VOC
 
@@ -45,7 +45,6 @@ __all__ = [
     "class_presence",
     "collate",
     "describe",
-    "evaluation",
     "guard",
     "import_masks",
     "mixed",

@@ -157,11 +157,11 @@ def mask_colours(vocabulary: Vocabulary) -> bytes:
     return colours.tobytes()
 
 
-def write_mask(path: Path, labels: NDArray[np.uint8], colours: bytes) -> None:
+def write_mask(path: Path, labels: NDArray[np.uint8], colours: bytes, lasting: bool = True) -> None:
     """Write labels (H, W) as a PNG that holds the labels themselves and shows them in the given colours."""
     mask = Image.fromarray(labels)
     mask.putpalette(colours)
-    with atomic_file(path) as draft:
+    with atomic_file(path, lasting) as draft:
         mask.save(draft, format="PNG")
 
 

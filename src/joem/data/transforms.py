@@ -54,17 +54,6 @@ def training(
     return _Joint(v2.Compose(steps))
 
 
-def evaluation(*, mean: Statistics, std: Statistics) -> Transform:
-    """Normalisation alone, (image - mean) / std with both on the 0..255 scale.
-
-    >>> transform = evaluation(mean=(127, 127, 127), std=(128, 128, 128))
-    >>> image, _ = transform(torch.full((3, 1, 1), 255, dtype=torch.uint8), torch.zeros(1, 1).long())
-    >>> image.flatten()
-    tensor([1., 1., 1.])
-    """
-    return _Joint(v2.Compose([v2.ToDtype(torch.float32), v2.Normalize(mean, std)]))
-
-
 @dataclass(frozen=True)
 class _Joint:
     """Applies torchvision's transforms to an image and its labels, as plain tensors on both sides."""

@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from joem.decision.rules import (
+    NEAREST,
     RULES,
     Decision,
     Parameter,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from joem.vocabulary import Classes
 
 __all__ = [
+    "NEAREST",
     "RULES",
     "Decision",
     "Norms",

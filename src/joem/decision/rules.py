@@ -166,10 +166,13 @@ SIGMA = Parameter(
     grid=lambda reach: tuple(round(1.0 - 0.02 * step, 2) for step in range(50)),
 )
 
+NEAREST = "nn"
+"""The rule that corrects nothing and has nothing to choose."""
+
 RULES: dict[str, Rule] = {
     rule.name: rule
     for rule in (
-        Rule("nn", "nearest neighbour (NN)", "Every pixel takes its nearest class.", _margin),
+        Rule(NEAREST, "nearest neighbour (NN)", "Every pixel takes its nearest class.", _margin),
         Rule(
             "cs",
             "calibrated stacking (CS)",
@@ -245,7 +248,7 @@ class Decision:
     (0.8, 0.0)
     """
 
-    rule: str = "nn"
+    rule: str = NEAREST
     values: Mapping[str, float] = field(default_factory=dict)
     score: Score | None = None
 
@@ -281,7 +284,7 @@ class Decision:
     def from_dict(cls, described: Mapping[str, Any]) -> "Decision":
         """The inverse of `to_dict`."""
         values = dict(described)
-        rule, score = values.pop("rule", "nn"), values.pop("score", None)
+        rule, score = values.pop("rule", NEAREST), values.pop("score", None)
         return cls(rule, values, None if score is None else Score.from_dict(score))
 
 

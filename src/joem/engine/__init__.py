@@ -1,8 +1,8 @@
 """The loop on Lightning Fabric, checkpoints, resume, stored maps and the one evaluation loop."""
 
-from joem.engine.centres import visual_centres
 from joem.engine.evaluation import Evaluation, Evaluator, PictureScores, Scoring, encoded, evaluate, run
 from joem.engine.fabric import launched, layout
+from joem.engine.looks import trained_features
 from joem.engine.memory import return_freed_memory, reuse_freed_memory
 from joem.engine.model import Model
 from joem.engine.new_class import add_class
@@ -32,5 +32,5 @@ __all__ = [
     "reuse_freed_memory",
     "run",
     "train",
-    "visual_centres",
+    "trained_features",
 ]

@@ -14,20 +14,13 @@ from joem.engine.model import VECTORS, Model, load_weights
 from joem.errors import BadUsage
 from joem.io import atomic_folder, damage_told, read_json, read_tensors, require, write_json, write_tensors
 from joem.model_description import check_description
-from joem.model_folder import DESCRIPTION
+from joem.model_folder import DESCRIPTION, WEIGHTS
 
-_OPTIMISERS, _STATE, _WEIGHTS = "optimisers.safetensors", "state.json", "weights.safetensors"
+_OPTIMISERS, _STATE = "optimisers.safetensors", "state.json"
 _ADVICE = "Remove that checkpoint to go on from the one before it, or start a new run with another --out."
 _KEEP = 2
-_SAME = (
-    "epochs",
-    "batch_size",
-    "seed",
-    "pixels",
-    "visual",
-    "semantic",
-    "generator",
-)  # settings of the loop that make the run
+# The settings of the loop that make the run.
+_SAME = ("epochs", "batch_size", "seed", "pixels", "visual", "semantic", "generator")
 
 
 @dataclass
@@ -77,8 +70,8 @@ class Checkpoints:
     ) -> tuple[int, dict[str, Tensor]]:
         """Put a checkpoint's weights and the states of the optimisers in place; returns its step and random states."""
         state, described = self._state(path), read_json(path / DESCRIPTION)
-        weights = read_tensors(path / _WEIGHTS)
-        require(weights, (VECTORS,), path / _WEIGHTS)
+        weights = read_tensors(path / WEIGHTS)
+        require(weights, (VECTORS,), path / WEIGHTS)
         weights.pop(VECTORS)
         load_weights(model.method, weights, path)
         check_description(described, path / DESCRIPTION)
@@ -124,10 +117,8 @@ def _check_same_run(old: dict[str, Any], new: dict[str, Any], path: Path) -> Non
 def _what_makes_a_run(described: dict[str, Any]) -> dict[str, Any]:
     """The settings of a model's description that a resumed run must share, by name."""
     recipe = described["recipe"]
-    sections = {
-        **{section: recipe[section] for section in ("data", "semantics", "model", "method")},
-        "vocabulary": described["vocabulary"],
-    }
+    sections = {section: recipe[section] for section in ("data", "semantics", "model", "method")}
+    sections["vocabulary"] = described["vocabulary"]
     settings = {f"{section}.{name}": value for section, values in sections.items() for name, value in values.items()}
     settings |= {f"train.{name}": recipe["train"][name] for name in _SAME}
     return {name: value for name, value in settings.items() if name not in {"data.root", "data.workers"}}

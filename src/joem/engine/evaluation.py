@@ -8,7 +8,7 @@ from typing import Any, Protocol, Self
 import torch
 from torch import Tensor
 
-from joem import data, decision, parallel, progress, scores
+from joem import decision, parallel, progress, scores
 from joem.data import Dataset
 from joem.decision import Decision, Ranking
 from joem.engine.model import Model
@@ -94,18 +94,16 @@ class _Reader:
     """Gives what the method encodes of a picture, and its labels."""
 
     def __init__(self, model: Model) -> None:
-        trunk = model.method.trunk
+        self._trunk = model.method.trunk
         self._device = next(model.method.parameters()).device
-        self._normalise = data.evaluation(mean=trunk.mean, std=trunk.std)
-        self._store = MapStore.open(model.recipe, trunk) if model.recipe.train.cache is not None else None
+        self._store = MapStore.open(model.recipe, self._trunk) if model.recipe.train.cache is not None else None
 
     def read(self, pictures: Dataset, index: int) -> tuple[Inputs, Tensor]:
         """Stored maps or the normalised picture (1,3,Ho,Wo), and the labels (Ho,Wo)."""
         if self._store is not None:
             return self._store.maps(pictures, index).to(self._device), pictures.labels(index)
         sample = pictures[index]
-        image, truth = self._normalise(sample.image, sample.labels)
-        return image[None].to(self._device), truth
+        return self._trunk.normalised(sample.image)[None].to(self._device), sample.labels
 
 
 class Scoring:

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
 import joem
-from joem import data, examples, methods, semantics
+from joem import examples, methods, semantics
 from joem.errors import BadUsage, JoemError
-from joem.examples import Examples
+from joem.examples import Examples, TrainedFeatures
 from joem.io import atomic_folder, damage_told, read_json, read_tensors, require, write_json, write_tensors
 from joem.methods import Method
 from joem.model_description import ADVICE, FORMAT, check_description
@@ -22,7 +22,7 @@ from joem.recipe import Recipe
 from joem.semantics import Semantics, imagenet
 from joem.vocabulary import Vocabulary
 
-VECTORS, CENTRES = "vocabulary_vectors", "visual_centres"  # names of tensors beside the weights
+VECTORS = "vocabulary_vectors"
 
 
 @dataclass
@@ -38,8 +38,8 @@ class Model:
         missing: why the source of the word vectors could not be found again, if so; only names of the vocabulary
             can be used then.
         examples: prototypes of classes that are known by examples.
-        centres: (n,C), where trained classes lie among the features (`engine.visual_centres`); examples are compared
-            with them. None where nobody looked.
+        trained: where trained classes lie among the features, which examples are compared with; None where nobody
+            looked.
     """
 
     recipe: Recipe
@@ -49,7 +49,7 @@ class Model:
     method: Method
     missing: str | None = None
     examples: Examples = field(default_factory=dict)
-    centres: Tensor | None = None
+    trained: TrainedFeatures | None = None
 
     @classmethod
     def create(cls, recipe: Recipe, vocabulary: Vocabulary) -> "Model":
@@ -70,9 +70,7 @@ class Model:
     def features(self, pixels: Tensor) -> Tensor:
         """Visual features (1,C,H,W) of a picture (3,Ho,Wo) uint8."""
         method = self.method.eval()
-        normalise = data.evaluation(mean=method.trunk.mean, std=method.trunk.std)
-        image, _ = normalise(pixels, torch.zeros(pixels.shape[1:], dtype=torch.int64))
-        return method.features(image[None].to(self._device))
+        return method.features(method.trunk.normalised(pixels)[None].to(self._device))
 
     @property
     def _device(self) -> torch.device:
@@ -96,8 +94,8 @@ class Model:
     def write(self, folder: Path, half: bool = False) -> None:
         """Write the model's files into an existing folder."""
         tensors = {**self.method.state_dict(), VECTORS: self.vectors}
-        if self.centres is not None:
-            tensors[CENTRES] = self.centres
+        if self.trained is not None:
+            tensors |= self.trained.tensors()
         if half:
             tensors = {name: each.half() if each.is_floating_point() else each for name, each in tensors.items()}
         write_tensors(folder / WEIGHTS, tensors)
@@ -133,7 +131,7 @@ class Model:
         tensors = read_tensors(folder / WEIGHTS)
         require(tensors, (VECTORS,), folder / WEIGHTS)
         vectors = checked_vectors(tensors.pop(VECTORS), described, folder / WEIGHTS)
-        centres = tensors.pop(CENTRES, None)
+        looks = TrainedFeatures.take(tensors, folder / WEIGHTS)
         bare = replace(recipe.model, weights="none")  # the weights are in the folder
         # The networks were built without the classes that were added by their words alone.
         trained = len(vocabulary) - described.get("added", 0)
@@ -143,11 +141,9 @@ class Model:
         method.trunk.mean, method.trunk.std = (tuple(described["normalisation"][key]) for key in ("mean", "std"))
         with damage_told(folder / DESCRIPTION, ADVICE):
             source, missing = find_semantics(described["semantics"], search, vocabulary, vectors)
-        loaded = cls(recipe, vocabulary, source, vectors, method.eval(), missing)
+        loaded = cls(recipe, vocabulary, source, vectors, method.eval(), missing, trained=looks)
         if (folder / EXAMPLES).is_file():
             loaded.examples = examples.read(folder / EXAMPLES, loaded.prototypes().shape[1])
-        if centres is not None:
-            loaded.centres = examples.checked(centres, CENTRES, loaded.prototypes().shape[1], folder / WEIGHTS)
         return loaded
 
 

@@ -13,9 +13,8 @@ from joem import data, methods, progress
 from joem.data import Dataset
 from joem.errors import BadUsage
 from joem.io import atomic_file, read_notes, read_tensors, write_tensors
-from joem.models import FeatureMaps, Trunk, hypercolumn
+from joem.models import HEADS, FeatureMaps, Trunk, hypercolumn
 from joem.recipe import Recipe
-from joem.settings import HypercolumnSettings
 from joem.vocabulary import VOID, Vocabulary
 
 
@@ -35,7 +34,7 @@ class MapStore:
     def open(cls, recipe: Recipe, trunk: Trunk) -> "MapStore":
         """The store that a recipe asks for with `train.cache`."""
         model, pictures = recipe.model, recipe.data
-        pixelwise = model.head is None or isinstance(model.head, HypercolumnSettings)
+        pixelwise = model.head is None or HEADS[model.head.name].takes_hypercolumns
         if recipe.train.cache is None or not pixelwise or not model.freeze_backbone:
             raise BadUsage(
                 "Training on stored maps needs --model.head.name hypercolumn, --model.freeze_backbone true and a "
@@ -68,12 +67,9 @@ class MapStore:
         """The maps of one picture (1,C,H,W); it is read only if those of this version are not stored."""
         file = self._file(pictures.name(index))
         if not self._has(pictures, index):
-            transform = data.evaluation(mean=self.trunk.mean, std=self.trunk.std)
-            sample = pictures[index]
-            image, _ = transform(sample.image, sample.labels)
-            device = next(self.trunk.parameters()).device
+            image = self.trunk.normalised(pictures[index].image)[None]
             self.trunk.backbone.eval()
-            computed = self.trunk(image[None].to(device)).maps[-hypercolumn.LEVELS :]
+            computed = self.trunk(image.to(next(self.trunk.parameters()).device)).maps[-hypercolumn.LEVELS :]
             with atomic_file(file, lasting=False) as draft:
                 tensors = {str(level): each.half() for level, each in enumerate(computed)}
                 write_tensors(draft, tensors, {"picture": pictures.version(index)})

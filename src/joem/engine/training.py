@@ -13,10 +13,10 @@ import yaml
 from torch import Tensor
 
 from joem import data, methods, progress
-from joem.engine.centres import visual_centres
 from joem.engine.checkpoint import Checkpoints
 from joem.engine.fabric import launched, random_states, set_random_states
 from joem.engine.loading import Batch, epoch_batches
+from joem.engine.looks import trained_features
 from joem.engine.memory import reuse_freed_memory
 from joem.engine.metrics_log import MetricsLog, has_rows
 from joem.engine.model import Model
@@ -27,10 +27,9 @@ from joem.engine.stopping import interruptible, lost_processes_told
 from joem.engine.stored_maps import MapStore, PixelSet
 from joem.errors import BadUsage, Interrupted, JoemError, choose
 from joem.io import damage_told, writing
-from joem.models import Hypercolumns, Inputs
+from joem.models import HEADS, Hypercolumns, Inputs
 from joem.parallel import ranks_that_say_yes, together
 from joem.recipe import Recipe
-from joem.settings import DeepLabV3PlusSettings
 
 
 def train(
@@ -180,14 +179,12 @@ class Run:
         smallest = min(settings.batch_size, len(self.pictures)) // parts
         if smallest < 1:
             raise BadUsage(f"A batch of {settings.batch_size} cannot be cut into {parts} parts: make it larger.")
-        if smallest < 2 and self._pools_over_batch():
+        head = self.recipe.model.head
+        if head is not None and smallest < HEADS[head.name].least_batch:
             raise BadUsage(
-                "DeepLabV3+ normalises its pooled branch over the batch and needs at least two pictures per part, got "
-                f"a batch of {settings.batch_size} in {parts} parts from {len(self.pictures)} pictures."
+                f"{head.name} normalises over the batch and needs at least {HEADS[head.name].least_batch} pictures per "
+                f"part, got a batch of {settings.batch_size} in {parts} parts from {len(self.pictures)} pictures."
             )
-
-    def _pools_over_batch(self) -> bool:
-        return isinstance(self.recipe.model.head, DeepLabV3PlusSettings)
 
     def _sampler(self, epoch: int, start: int) -> data.EpochSampler:
         settings = self.recipe.train
@@ -322,11 +319,9 @@ class Run:
                 self.checkpoints.save(self.step, self.model, self.optimisers, states, self.scaler)
 
     def check_folder(self) -> None:
-        """Refuse to write over another run; this one may begin again where it came to no checkpoint."""
-        if self.out is None or self.checkpoints is None:
+        """Refuse to write over another run without a checkpoint; this one may begin again where it came to none."""
+        if self.out is None:
             return
-        if self.checkpoints.newest():
-            raise BadUsage(f"{self.out} already holds a run: add --resume to go on with it, or choose another --out.")
         recipe = self.out / "recipe.yaml"
         same = recipe.is_file() and recipe.read_bytes() == self.recipe_text.encode()
         kept = [path for path in self.metrics if has_rows(path) and not same]
@@ -365,7 +360,7 @@ class Run:
         self.model.method.eval()
         if self.out is not None:
             self.save()
-            self.model.centres = visual_centres(self.model, self.problem)
+            self.model.trained = trained_features(self.model, self.problem)
             with together(self.fabric), writing(self.out):
                 if self.fabric.is_global_zero:
                     self.model.save(self.out / "model")

@@ -11,12 +11,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from joem.losses.labels import resized
-from joem.vocabulary import VOID, Classes, class_mask
+from joem.losses.objective import seen_targets
+from joem.vocabulary import VOID, Classes
 
 KERNELS = (2.0, 5.0, 10.0, 20.0, 40.0, 80.0)
 """The widths s of ZS3Net's kernels exp(-|x - y|² / (2 s))."""
-
-_IGNORED = -100  # cross_entropy's own label for pixels that do not count; no class can have it
 
 
 def cosine_regression(features: Tensor, labels: Tensor, vectors: Tensor) -> Tensor:
@@ -54,12 +53,8 @@ def attenuated_cross_entropy(logits: Tensor, labels: Tensor, seen: Classes, log_
     >>> attenuated_cross_entropy(torch.zeros(1, 2, 1, 1), zero.long(), [0, 1], zero)  # log 2, as without variance
     tensor(0.6931)
     """
-    is_seen = class_mask(seen, logits.shape[1]).to(logits.device)
-    small = resized(labels, logits.shape[2:])
-    targets = torch.where(is_seen[small.clamp(max=len(is_seen) - 1)] & (small != VOID), small, _IGNORED)
-    over_seen = logits.masked_fill(~is_seen[:, None, None], -torch.inf)
-    pixels = F.cross_entropy(over_seen, targets, ignore_index=_IGNORED, reduction="none")
-    counted = targets != _IGNORED
+    over_seen, targets = seen_targets(logits, labels, seen)
+    pixels, counted = F.cross_entropy(over_seen, targets, reduction="none"), targets >= 0
     attenuated = torch.where(counted, pixels * (-log_variance).exp() + log_variance / 2, 0)
     return attenuated.sum() / counted.sum().clamp(min=1)
 

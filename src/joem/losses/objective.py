@@ -25,6 +25,7 @@ from joem.vocabulary import VOID, Classes, class_mask
 VARIANTS = ("paper", "official")
 
 _IGNORED = -100  # cross_entropy's own label for pixels that do not count; no class can have it
+_MAPS, _ROWS = ("batch", "channels", "height", "width"), ("classes", "size of a vector")
 
 
 def seen_cross_entropy(logits: Tensor, labels: Tensor, seen: Classes, *, variant: str = "paper") -> Tensor:
@@ -46,8 +47,14 @@ def seen_cross_entropy(logits: Tensor, labels: Tensor, seen: Classes, *, variant
     >>> seen_cross_entropy(torch.zeros(1, 3, 2, 2), labels, seen=[0, 1])  # log 2, as S has two classes
     tensor(0.6931)
     """
+    over_seen, targets = seen_targets(logits, labels, seen, variant)
+    return F.cross_entropy(over_seen, targets, reduction="sum") / (targets >= 0).sum().clamp(min=1)
+
+
+def seen_targets(logits: Tensor, labels: Tensor, seen: Classes, variant: str = "paper") -> tuple[Tensor, Tensor]:
+    """The logits that `seen_cross_entropy` compares, and the classes they should say; -100 where none counts."""
     choose("variant", variant, VARIANTS)
-    _check_maps("logits", logits)
+    _check_dimensions("logits", logits, _MAPS)
     count = logits.shape[1]
     _check_labels(labels, len(logits))
     is_seen = class_mask(seen, count).to(logits.device)
@@ -62,9 +69,7 @@ def seen_cross_entropy(logits: Tensor, labels: Tensor, seen: Classes, *, variant
         logits = F.interpolate(logits, size=labels.shape[1:], mode="bilinear", align_corners=True)
         position = torch.arange(count, device=logits.device)
     position = F.pad(position.masked_fill(~is_seen, _IGNORED), (0, 1), value=_IGNORED)
-    targets = position[_void_last(labels, count)]
-    total = F.cross_entropy(logits, targets, ignore_index=_IGNORED, reduction="sum")
-    return total / (targets != _IGNORED).sum().clamp(min=1)
+    return logits, position[_void_last(labels, count)]
 
 
 def center_regression(
@@ -120,8 +125,8 @@ def boundary_aware_regression(
     tensor(2.5000)
     """
     choose("variant", variant, VARIANTS)
-    _check_maps("features", features)
-    _check_rows("vectors", vectors)
+    _check_dimensions("features", features, _MAPS)
+    _check_dimensions("vectors", vectors, _ROWS)
     _check_labels(labels, len(features))
     if r < 1:
         raise BadUsage(f"r is how many times smaller the labels are made, at least 1, got {r}.")
@@ -172,8 +177,8 @@ def semantic_consistency(
     tensor(0.)
     """
     choose("variant", variant, VARIANTS)
-    _check_rows("vectors", vectors)
-    _check_rows("prototypes", prototypes)
+    _check_dimensions("vectors", vectors, _ROWS)
+    _check_dimensions("prototypes", prototypes, _ROWS)
     count = len(vectors)
     if len(prototypes) != count:
         raise BadUsage(f"vectors and prototypes must be of the same classes, got {count} and {len(prototypes)} rows.")
@@ -282,14 +287,10 @@ def _full_precision(values: Tensor) -> Tensor:
     return values.to(torch.promote_types(values.dtype, torch.float32))
 
 
-def _check_maps(name: str, maps: Tensor) -> None:
-    if maps.ndim != 4:
-        raise BadUsage(f"{name} must have 4 dimensions (batch, channels, height, width), got {tuple(maps.shape)}.")
-
-
-def _check_rows(name: str, rows: Tensor) -> None:
-    if rows.ndim != 2:
-        raise BadUsage(f"{name} must have 2 dimensions (classes, size of a vector), got {tuple(rows.shape)}.")
+def _check_dimensions(name: str, values: Tensor, meaning: tuple[str, ...]) -> None:
+    if values.ndim != len(meaning):
+        wanted = f"{len(meaning)} dimensions ({', '.join(meaning)})"
+        raise BadUsage(f"{name} must have {wanted}, got {tuple(values.shape)}.")
 
 
 def _check_labels(labels: Tensor, batch: int) -> None:

@@ -7,7 +7,9 @@ from typing import Any, ClassVar, Literal, NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from joem.errors import BadUsage, choose
+from joem import losses
+from joem.decision import NEAREST
+from joem.errors import choose
 from joem.models import Inputs, Trunk, build_encoder, trainable
 from joem.semantics import Semantics
 from joem.settings import MethodSettings, ModelSettings, settings
@@ -34,6 +36,11 @@ class Objective(NamedTuple):
 
     terms: dict[str, Tensor]
     weight: Tensor
+
+    @classmethod
+    def over_pixels(cls, terms: dict[str, Tensor], labels: Tensor, size: Sequence[int]) -> "Objective":
+        """The objective of terms that are means over the labelled pixels at (H,W), of labels (B,Ho,Wo)."""
+        return cls(terms, losses.labelled_fraction(labels, size) * len(labels))
 
 
 class Method(nn.Module, ABC):
@@ -69,7 +76,7 @@ class Method(nn.Module, ABC):
     has_lambda: ClassVar[bool] = False
     needs_maps: bool = False
     title: ClassVar[str] = ""
-    rule: ClassVar[str] = "nn"
+    rule: ClassVar[str] = NEAREST
 
     settings: MethodSettings
     vectors: Tensor
@@ -88,8 +95,6 @@ class Method(nn.Module, ABC):
 
     def _visual(self, model: ModelSettings) -> nn.Module:
         """The visual side: backbone and head."""
-        if model.head is None:
-            raise BadUsage(f"{self.settings.name} needs a head: set --model.head.name, to hypercolumn for instance.")
         return build_encoder(model)
 
     @property
@@ -134,17 +139,22 @@ class Method(nn.Module, ABC):
     def learn_names(self, semantics: Semantics) -> None:
         """A chance, before training, to take word vectors beyond those of the vocabulary; most methods need none."""
 
-    def features(self, inputs: Inputs) -> Tensor:
-        """Visual features (B,C,H,W) of normalised pictures, of a backbone's maps, or of gathered hypercolumns."""
-        features: Tensor = self.visual(inputs)
-        return features
+    def encoded(self, inputs: Inputs) -> Tensor:
+        """What the visual encoder makes (B,C,H,W) of normalised pictures, of a backbone's maps, or of hypercolumns."""
+        encoded: Tensor = self.visual(inputs)
+        return encoded
 
-    @abstractmethod
+    def features(self, inputs: Inputs) -> Tensor:
+        """What the rules compare with prototypes, (B,C,H,W): the encoded pixels themselves, for most methods."""
+        return self.encoded(inputs)
+
     def parameter_groups(self, head_multiplier: float) -> dict[str, list[dict[str, Any]]]:
         """Parameters that learn in the current stage, by optimiser ("visual", "semantic" or "generator").
 
-        In torch's group form; a group's `scale` multiplies the learning rate of its optimiser.
+        In torch's group form; a group's `scale` multiplies the learning rate of its optimiser. Here all of them, on the
+        visual side.
         """
+        return {"visual": self.visual_groups(head_multiplier, *(m for m in self.children() if m is not self.visual))}
 
     def visual_groups(self, head_multiplier: float, *more: nn.Module) -> list[dict[str, Any]]:
         """The backbone at the base rate; the head of the visual encoder and `more` faster."""

@@ -1,25 +1,36 @@
 """A blend of experts: several opinions about pixels and words as one nearest-prototype problem. Beyond the paper."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar, Literal, cast
+from typing import Annotated, Any, ClassVar, cast
 
 import torch
-from pydantic import Field
+from pydantic import BeforeValidator, Field, TypeAdapter
 from torch import Tensor, nn
 
-from joem import losses
-from joem.errors import BadUsage
+from joem.errors import BadUsage, choose
 from joem.methods.base import Method, Objective
-from joem.methods.experts import EXPERTS, ConSESettings, CosineSettings, Expert, MixtureSettings, NamesTeacher, View
-from joem.methods.experts.names import taught_names
+from joem.methods.experts import EXPERTS, CosineSettings, Expert, ExpertSettings, NamesTeacher, Shared, View
+from joem.methods.experts.names import Which, taught_names
 from joem.models import FeatureMaps, Hypercolumns, Inputs, Trunk, build_trunk, hypercolumn
 from joem.semantics import Semantics
 from joem.settings import MethodSettings, ModelSettings, Names, settings
 from joem.vocabulary import Vocabulary
 
-AnyExpert = Annotated[CosineSettings | ConSESettings | MixtureSettings, Field(discriminator="kind")]
+
+def _expert_settings(values: Any) -> Any:
+    """The settings of an expert from plain values, by its kind."""
+    if not isinstance(values, Mapping):
+        return values
+    try:
+        expert = EXPERTS[choose("expert", values.get("kind", ""), EXPERTS)]
+    except BadUsage as error:
+        raise ValueError(str(error)) from None
+    return TypeAdapter(expert.settings_class).validate_python(values)
+
+
+AnyExpert = Annotated[ExpertSettings, BeforeValidator(_expert_settings)]
 
 
 @settings
@@ -27,7 +38,6 @@ class BlendSettings(MethodSettings):
     """Which experts, and whether ImageNet's names teach them.
 
     Args:
-        name: blend.
         experts: the experts, each with its kind (cosine, conse, mixture), weight and sizes.
         names: whether ImageNet's thousand names teach too: none, strict (without every kind of an unseen class), all.
         names_without: further classes whose kinds strict leaves out.
@@ -35,7 +45,7 @@ class BlendSettings(MethodSettings):
 
     name: str = "blend"
     experts: Annotated[tuple[AnyExpert, ...], Field(min_length=1)] = (CosineSettings(),)
-    names: Literal["none", "strict", "all"] = "none"
+    names: Which = "none"
     names_without: Names = ()
 
 
@@ -55,14 +65,14 @@ class Blend(Method):
         super().__init__(model, settings, vocabulary, vectors)
         self._model = model
         channels, dimension = self.trunk.channels, vectors.shape[1]
+        kinds = [EXPERTS[choose("expert", each.kind, EXPERTS)] for each in settings.experts]
         self.teacher: NamesTeacher | None = None
         if settings.names != "none":
             kept = taught_names(settings.names, vocabulary, settings.names_without)
-            saved = any(each.kind == "conse" for each in settings.experts)
+            saved = any(kind.reads_names for kind in kinds)
             self.teacher = NamesTeacher(channels[-1], kept, dimension, saved)
-        self.experts = nn.ModuleList(
-            EXPERTS[each.kind](each, vocabulary, dimension, channels, self.teacher) for each in settings.experts
-        )
+        shared = Shared(vocabulary, dimension, channels, self.trunk.strides, self.teacher)
+        self.experts = nn.ModuleList(kind(each, shared) for kind, each in zip(kinds, settings.experts, strict=True))
 
     def _visual(self, model: ModelSettings) -> Trunk:
         if model.head is not None:
@@ -107,7 +117,7 @@ class Blend(Method):
             for number, (kind, expert) in enumerate(zip(kinds, self._experts, strict=True))
             for name, term in expert.terms(view, labels, self.vectors).items()
         }
-        return Objective(terms, losses.labelled_fraction(labels, view.size) * len(labels))
+        return Objective.over_pixels(terms, labels, view.size)
 
     def features(self, inputs: Inputs) -> Tensor:
         """v, the experts' features side by side."""
@@ -120,15 +130,12 @@ class Blend(Method):
         gates = [expert.gate(view) for expert in self._experts]
         if all(gate is None for gate in gates):
             return parts
-        unit = [expert.unit for expert in self._experts]
-        shares = [
-            (expert.weight, 1.0 if gate is None else gate) for expert, gate in zip(self._experts, gates, strict=True)
-        ]
-        before = sum(weight for (weight, _), of_unit in zip(shares, unit, strict=True) if of_unit)
-        after = sum(weight * gate for (weight, gate), of_unit in zip(shares, unit, strict=True) if of_unit)
+        shares = [1.0 if gate is None else gate for gate in gates]
+        of_unit = [(expert.weight, share) for expert, share in zip(self._experts, shares, strict=True) if expert.unit]
+        before, after = sum(weight for weight, _ in of_unit), sum(weight * share for weight, share in of_unit)
         return [
-            part * gate * (before / after) if of_unit else part
-            for part, (_, gate), of_unit in zip(parts, shares, unit, strict=True)
+            part * share * (before / after) if expert.unit else part
+            for expert, part, share in zip(self._experts, parts, shares, strict=True)
         ]
 
     def prototypes(self, vectors: Tensor, names: Sequence[str]) -> Tensor:

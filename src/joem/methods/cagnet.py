@@ -17,9 +17,9 @@ from joem.losses.compared import (
     fooling_loss,
     moment_matching,
 )
-from joem.methods.base import Objective, ObjectiveSettings, group, head_channels
+from joem.methods.base import Objective, group, head_channels
 from joem.methods.classifier import ClassifierMethod
-from joem.methods.generative import by_class
+from joem.methods.generative import GeneratorSettings, by_class, hidden_and_output
 from joem.models import Inputs
 from joem.settings import Count, ModelSettings, Weight, settings
 from joem.vocabulary import VOID, Vocabulary
@@ -28,15 +28,11 @@ _GENERATOR_TERMS = ("content", "adversarial", "kl")
 
 
 @settings
-class CaGNetSettings(ObjectiveSettings):
+class CaGNetSettings(GeneratorSettings):
     """CaGNet.
 
     Args:
-        name: cagnet.
         noise: size of the contextual code next to the word vector.
-        hidden: size of the hidden layer of generator and discriminator.
-        samples: features per class and batch that are compared or made up.
-        fit_kernels: scale the kernels that compare real and made-up features to the distances between real ones.
         adversarial_weight: weight of the adversarial term.
         kl_weight: weight of the KL term of the contextual code.
         alternate: batches between real and made-up features in the last stage.
@@ -44,9 +40,6 @@ class CaGNetSettings(ObjectiveSettings):
 
     name: str = "cagnet"
     noise: Count = 300
-    hidden: Count = 256
-    samples: Count = 128
-    fit_kernels: bool = False
     adversarial_weight: Weight = 1.0
     kl_weight: Weight = 100.0
     alternate: Count = 10
@@ -71,8 +64,8 @@ class CaGNet(ClassifierMethod):
         super().__init__(model, settings, vocabulary, vectors)
         channels, hidden = head_channels(model), settings.hidden
         self.context = ContextualModule(channels, settings.noise)
-        self.generator = _two_layers(vectors.shape[1] + settings.noise, hidden, channels)
-        self.discriminator = _two_layers(channels, hidden, 1)
+        self.generator = hidden_and_output(vectors.shape[1] + settings.noise, hidden, channels, dropout=0)
+        self.discriminator = hidden_and_output(channels, hidden, 1, dropout=0)
         self.register_buffer("batches", torch.zeros((), dtype=torch.int64))  # of finetuning, so far
 
     def begin(self, stage: str) -> None:
@@ -115,9 +108,7 @@ class CaGNet(ClassifierMethod):
         truth = small[labelled]
         made = self.generator(torch.cat([self.vectors[truth], code], dim=1))
         true = real.movedim(1, -1)[labelled]
-        logits, seen = self.classifier(features), self.vocabulary.seen_indices
-        terms = {"ce": losses.seen_cross_entropy(logits, labels, seen, variant=self.settings.variant)}
-        weight = losses.labelled_fraction(labels, features.shape[-2:]) * len(labels)
+        terms, weight = self.segment(features, labels)
         if not len(truth):
             nothing = 0 * (made.sum() + self.discriminator(true).sum())
             return Objective(terms | dict.fromkeys(_GENERATOR_TERMS, nothing), weight)
@@ -142,12 +133,9 @@ class CaGNet(ClassifierMethod):
 
     def parameter_groups(self, head_multiplier: float) -> dict[str, list[dict[str, Any]]]:
         """Everything, then everything but the visual encoder."""
-        if self.stage == "finetune":
-            visual = group(self.classifier, scale=head_multiplier)
-        else:
-            visual = self.visual_groups(head_multiplier, self.classifier)
+        everything = self.visual_groups(head_multiplier, self.classifier)
         return {
-            "visual": visual,
+            "visual": group(self.classifier, scale=head_multiplier) if self.stage == "finetune" else everything,
             "generator": group(self.context, self.generator, self.discriminator),
         }
 
@@ -175,7 +163,3 @@ class ContextualModule(nn.Module):
         gated = torch.cat([gate * one for gate, one in zip(gates, maps, strict=True)], dim=1)
         mean, log_variance = self.code(gated).chunk(2, dim=1)
         return mean, log_variance
-
-
-def _two_layers(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
-    return nn.Sequential(nn.Linear(inputs, hidden), nn.LeakyReLU(0.2), nn.Linear(hidden, outputs))

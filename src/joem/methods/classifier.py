@@ -7,8 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from joem import losses
 from joem.errors import BadUsage
-from joem.methods.base import Method, ObjectiveSettings, head_channels
+from joem.methods.base import Method, Objective, ObjectiveSettings, head_channels
 from joem.models import Inputs
 from joem.settings import ModelSettings
 from joem.vocabulary import Vocabulary
@@ -29,9 +30,16 @@ class ClassifierMethod(Method):
         super().__init__(model, settings, vocabulary, vectors)
         self.classifier = nn.Conv2d(head_channels(model), len(vocabulary), 1)
 
-    def encoded(self, inputs: Inputs) -> Tensor:
-        """What the classifier sees, v (B,C,H,W)."""
-        return super().features(inputs)
+    def forward(self, inputs: Inputs, labels: Tensor) -> Objective:
+        """As a plain segmentation network."""
+        return self.segment(self.encoded(inputs), labels)
+
+    def segment(self, features: Tensor, labels: Tensor) -> Objective:
+        """Cross entropy over the classes with masks."""
+        masks = range(len(self.vocabulary)) if self.sees_every_mask else self.vocabulary.seen_indices
+        logits = self.classifier(features)
+        cross_entropy = losses.seen_cross_entropy(logits, labels, masks, variant=self.settings.variant)
+        return Objective.over_pixels({"ce": cross_entropy}, labels, features.shape[-2:])
 
     def features(self, inputs: Inputs) -> Tensor:
         """(v, 0), (B,C+1,H,W)."""

@@ -23,7 +23,6 @@ class CSRLSettings(GenerativeSettings):
     """CSRL-style.
 
     Args:
-        name: csrl.
         pair_weight: weight of the pair-wise relation term.
         list_weight: weight of the list-wise relation term.
         tau_s: temperature of the relations between word vectors.

@@ -1,12 +1,10 @@
 """DeViSE for segmentation: pixels regress the word vector of their class (Frome 2013, adapted by Bucher 2019)."""
 
-from collections.abc import Sequence
 from typing import ClassVar
 
 import torch.nn.functional as F
 from torch import Tensor
 
-from joem import losses
 from joem.losses.compared import cosine_regression
 from joem.methods.base import Objective
 from joem.methods.projection import ProjectionMethod
@@ -23,13 +21,9 @@ class DeViSE(ProjectionMethod):
     def forward(self, inputs: Inputs, labels: Tensor) -> Objective:
         """One minus the cosine between a pixel's projection and the word vector of its class."""
         features = super().features(inputs)
-        weight = losses.labelled_fraction(labels, features.shape[-2:]) * len(labels)
-        return Objective({"cosine": cosine_regression(features, labels, self.vectors)}, weight)
+        terms = {"cosine": cosine_regression(features, labels, self.vectors)}
+        return Objective.over_pixels(terms, labels, features.shape[-2:])
 
     def features(self, inputs: Inputs) -> Tensor:
         """Projected features of unit length: the nearest unit vector is then the one with the largest cosine."""
         return F.normalize(super().features(inputs), dim=1)
-
-    def prototypes(self, vectors: Tensor, names: Sequence[str]) -> Tensor:
-        """Word vectors of unit length."""
-        return F.normalize(vectors, dim=1)

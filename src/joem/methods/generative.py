@@ -17,7 +17,7 @@ from joem.vocabulary import VOID
 
 
 @settings
-class GenerativeSettings(ObjectiveSettings):
+class GeneratorSettings(ObjectiveSettings):
     """Systems that make features of unseen classes up.
 
     Args:
@@ -26,13 +26,22 @@ class GenerativeSettings(ObjectiveSettings):
         samples: features per class and batch that are compared or made up.
         fit_kernels: scale the kernels that compare real and made-up features to the distances between real ones;
             ZS3Net's own widths suit its own encoder.
-        unseen_weight: weight of made-up unseen features in the classifier's cross entropy.
     """
 
     noise: Size = 300
     hidden: Count = 256
     samples: Count = 128
     fit_kernels: bool = False
+
+
+@settings
+class GenerativeSettings(GeneratorSettings):
+    """Those of them that learn in three stages.
+
+    Args:
+        unseen_weight: weight of made-up unseen features in the classifier's cross entropy.
+    """
+
     unseen_weight: Weight = 10.0
 
 
@@ -57,17 +66,10 @@ class GenerativeMethod(ClassifierMethod):
         features = self.encoded(inputs)
         if self.stage == "segment":
             return self.segment(features, labels)
+        small = losses.resized(labels, features.shape[2:])
         if self.stage == "generate":
-            terms = self.generator_terms(features, losses.resized(labels, features.shape[2:]))
-            return Objective(terms, torch.ones((), device=features.device))
-        return self.classify(features, losses.resized(labels, features.shape[2:]))
-
-    def segment(self, features: Tensor, labels: Tensor) -> Objective:
-        """Cross entropy over the seen classes."""
-        logits, seen = self.classifier(features), self.vocabulary.seen_indices
-        cross_entropy = losses.seen_cross_entropy(logits, labels, seen, variant=self.settings.variant)
-        weight = losses.labelled_fraction(labels, features.shape[-2:]) * len(labels)
-        return Objective({"ce": cross_entropy}, weight)
+            return Objective(self.generator_terms(features, small), torch.ones((), device=features.device))
+        return self.classify(features, small)
 
     def generator_terms(self, features: Tensor, labels: Tensor) -> dict[str, Tensor]:
         """sqrt(MMD²) between real and made-up features, the mean over the classes of the batch."""
@@ -124,6 +126,7 @@ def with_noise(words: Tensor, size: int) -> Tensor:
     return torch.cat([words, torch.rand(*words.shape[:-1], size, device=words.device)], dim=-1)
 
 
-def hidden_and_output(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
-    """ZS3Net's generator: linear, LeakyReLU .2, dropout .5, linear."""
-    return nn.Sequential(nn.Linear(inputs, hidden), nn.LeakyReLU(0.2), nn.Dropout(0.5), nn.Linear(hidden, outputs))
+def hidden_and_output(inputs: int, hidden: int, outputs: int, dropout: float = 0.5) -> nn.Sequential:
+    """ZS3Net's generator: linear, LeakyReLU .2, dropout, linear."""
+    between = [nn.LeakyReLU(0.2), nn.Dropout(dropout)] if dropout else [nn.LeakyReLU(0.2)]
+    return nn.Sequential(nn.Linear(inputs, hidden), *between, nn.Linear(hidden, outputs))

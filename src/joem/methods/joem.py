@@ -17,7 +17,6 @@ class JoEmSettings(ObjectiveSettings):
     """L = L_ce + L_bar + lambda * L_sc.
 
     Args:
-        name: joem.
         r: down- and upsampling factor of the boundary-aware loss; 1 gives L_center.
         sc_weight: lambda, the weight of the semantic consistency loss; 0 leaves it out.
         tau_s: temperature of the relations between word vectors.
@@ -74,8 +73,7 @@ class JoEm(Method):
                 background=self._background_among_seen(),
                 per_pair=settings.sc_per_pair,
             )
-        weight = losses.labelled_fraction(labels, features.shape[-2:]) * len(labels)
-        return Objective(terms, weight)
+        return Objective.over_pixels(terms, labels, features.shape[-2:])
 
     def prototypes(self, vectors: Tensor, names: Sequence[str]) -> Tensor:
         """Prototypes mu = semantic encoder(s)."""

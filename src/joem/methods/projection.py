@@ -1,7 +1,8 @@
 """Systems that carry visual features into the space of the word vectors, where these are the prototypes."""
 
-from typing import Any
+from collections.abc import Sequence
 
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from joem.methods.base import Method, head_channels
@@ -17,15 +18,11 @@ class ProjectionMethod(Method):
         super().__init__(model, settings, vocabulary, vectors)
         self.projection = nn.Conv2d(head_channels(model), vectors.shape[1], 1)
 
-    def encoded(self, inputs: Inputs) -> Tensor:
-        """Visual features v (B,C,H,W), before the projection."""
-        return super().features(inputs)
-
     def features(self, inputs: Inputs) -> Tensor:
         """Projected features (B,D,H,W)."""
         projected: Tensor = self.projection(self.encoded(inputs))
         return projected
 
-    def parameter_groups(self, head_multiplier: float) -> dict[str, list[dict[str, Any]]]:
-        """Everything but the fixed word vectors is the visual side."""
-        return {"visual": self.visual_groups(head_multiplier, self.projection)}
+    def prototypes(self, vectors: Tensor, names: Sequence[str]) -> Tensor:
+        """Word vectors of unit length: the nearest one is then the one with the largest product."""
+        return F.normalize(vectors, dim=1)

@@ -1,7 +1,6 @@
 """SPNet: logits are products of projected features with fixed unit word vectors (Xian 2019)."""
 
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -20,7 +19,6 @@ class SPNetSettings(ObjectiveSettings):
     """SPNet.
 
     Args:
-        name: spnet.
         uncertainty: let a predicted variance attenuate noisy pixels (Hu 2020).
     """
 
@@ -53,14 +51,4 @@ class SPNet(ProjectionMethod):
             loss = losses.seen_cross_entropy(logits, labels, seen, variant=self.settings.variant)
         else:
             loss = attenuated_cross_entropy(logits, labels, seen, self.log_variance(encoded)[:, 0])
-        weight = losses.labelled_fraction(labels, encoded.shape[-2:]) * len(labels)
-        return Objective({"ce": loss}, weight)
-
-    def prototypes(self, vectors: Tensor, names: Sequence[str]) -> Tensor:
-        """Word vectors of unit length: the nearest one is then the one with the largest product."""
-        return F.normalize(vectors, dim=1)
-
-    def parameter_groups(self, head_multiplier: float) -> dict[str, list[dict[str, Any]]]:
-        """Everything but the fixed word vectors is the visual side."""
-        more = [self.projection] if self.log_variance is None else [self.projection, self.log_variance]
-        return {"visual": self.visual_groups(head_multiplier, *more)}
+        return Objective.over_pixels({"ce": loss}, labels, encoded.shape[-2:])

@@ -1,7 +1,7 @@
 """V->S: JoEm without a semantic encoder, features regress the word vectors themselves (JoEm's analysis)."""
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from torch import Tensor, nn
 
@@ -18,7 +18,6 @@ class VisualToSemanticSettings(ObjectiveSettings):
     """L_ce + L_bar on word vectors.
 
     Args:
-        name: visual_to_semantic.
         r: down- and upsampling factor of the boundary-aware loss; 1 gives L_center.
     """
 
@@ -51,13 +50,8 @@ class VisualToSemantic(ProjectionMethod):
                 self.projection(encoded), labels, self.vectors, nn.Identity(), r=settings.r, variant=settings.variant
             ),
         }
-        weight = losses.labelled_fraction(labels, encoded.shape[-2:]) * len(labels)
-        return Objective(terms, weight)
+        return Objective.over_pixels(terms, labels, encoded.shape[-2:])
 
     def prototypes(self, vectors: Tensor, names: Sequence[str]) -> Tensor:
         """The word vectors as they are."""
         return vectors
-
-    def parameter_groups(self, head_multiplier: float) -> dict[str, list[dict[str, Any]]]:
-        """Everything but the fixed word vectors is the visual side."""
-        return {"visual": self.visual_groups(head_multiplier, self.projection, self.classifier)}

@@ -17,7 +17,6 @@ class ZS3NetSettings(GenerativeSettings):
     """ZS3Net.
 
     Args:
-        name: zs3net.
         self_training: the share of the most confident void pixels that get a pseudo-label; 0 is off.
         graph_context: generate from the graph of which classes touch in a picture.
     """

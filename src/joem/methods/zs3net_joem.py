@@ -12,11 +12,7 @@ from joem.settings import MethodSettings, settings
 
 @settings
 class ZS3NetJoEmSettings(ZS3NetSettings, JoEmSettings):
-    """ZS3Net's settings and JoEm's.
-
-    Args:
-        name: zs3net_joem.
-    """
+    """ZS3Net's settings and JoEm's."""
 
     name: str = "zs3net_joem"
 
@@ -27,7 +23,7 @@ class ZS3NetJoEm(ZS3Net, JoEm):
     settings_class: ClassVar[type[MethodSettings]] = ZS3NetJoEmSettings
     settings: ZS3NetJoEmSettings
     title: ClassVar[str] = "ZS3Net on JoEm's encoder"
-    rule: ClassVar[str] = "nn"
+    rule: ClassVar[str] = ZS3Net.rule
 
     def segment(self, features: Tensor, labels: Tensor) -> Objective:
         """JoEm's objective."""

@@ -5,7 +5,7 @@ from typing import cast
 
 from torch import Tensor, nn
 
-from joem.errors import BadUsage
+from joem.errors import BadUsage, choose
 from joem.models.feature_maps import Inputs
 from joem.models.heads import HEADS, Head
 from joem.models.trunk import Trunk, build_trunk
@@ -31,7 +31,7 @@ class VisualEncoder(nn.Module):
     @property
     def stride(self) -> int:
         """How many pixels apart the features are; of the resized picture, where the trunk resizes."""
-        return self.head.stride(self.trunk.strides)
+        return self.head.stride
 
     def forward(self, inputs: Inputs) -> Tensor:
         """Features of a batch of normalised pictures, or of what the backbone made of them before."""
@@ -43,8 +43,9 @@ def build_encoder(settings: ModelSettings) -> VisualEncoder:
     """The visual encoder that settings describe."""
     if settings.head is None:
         raise BadUsage(f"There is no head to make features with: set --model.head.name to one of {', '.join(HEADS)}.")
-    trunk = build_trunk(settings)
-    return VisualEncoder(trunk, HEADS[settings.head.name](settings.head, trunk), settings.dropout)
+    trunk, options = build_trunk(settings), dict(vars(settings.head))
+    kind = HEADS[choose("head", options.pop("name"), HEADS)]
+    return VisualEncoder(trunk, kind(trunk.channels, trunk.strides, **options), settings.dropout)
 
 
 def trainable(module: nn.Module) -> Iterator[nn.Parameter]:

@@ -7,10 +7,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from joem.models.backbones import Backbone, build_backbone, normalisation
+from joem.models.backbones.weights import Statistics
 from joem.models.feature_maps import FeatureMaps
 from joem.settings import ModelSettings
-
-Statistics = tuple[float, float, float]
 
 # A picture that is resized to a shorter side gets no longer than this many times that side.
 _LONGEST = 4
@@ -48,6 +47,11 @@ class Trunk(nn.Module):
         self.channels, self.strides = backbone.channels, backbone.strides
         if freeze_backbone:
             self.backbone.requires_grad_(False)
+
+    def normalised(self, pictures: Tensor) -> Tensor:
+        """Pictures (...,3,Ho,Wo) on the 0..255 scale as the backbone expects them, (pictures - mean) / std."""
+        mean, std = (torch.tensor(each, device=pictures.device).view(3, 1, 1) for each in (self.mean, self.std))
+        return (pictures.float() - mean) / std
 
     def forward(self, pictures: Tensor) -> FeatureMaps:
         """The maps of a batch of normalised pictures."""

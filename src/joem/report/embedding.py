@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from joem import data, losses
+from joem import data, engine, losses
 from joem.decision import RULES, Decision, Ranking
 from joem.engine import Model, Problem
 from joem.errors import choose
@@ -262,12 +262,10 @@ def _of_void(model: Model) -> Tensor:
 
 def _sample(model: Model, problem: Problem) -> tuple[Tensor, Tensor]:
     """Features (N,C) and labels (N,) of evenly chosen evaluation pictures, unseen classes first among them."""
-    segmenter, order, parts = Segmenter(model), unseen_first(problem), []
-    for index in order[:: max(1, len(order) // _PICTURES)]:
-        sample = problem.val[index]
-        features = segmenter.encode(sample.image).features[0].cpu()
-        labels = losses.resized(sample.labels[None], features.shape[1:]).flatten()
-        parts.append((features.flatten(1).T[labels != VOID], labels[labels != VOID]))
+    order, parts = unseen_first(problem), []
+    for _, features, truth in engine.encoded(model, problem.val, order[:: max(1, len(order) // _PICTURES)]):
+        labels = losses.resized(truth[None], features.shape[2:]).flatten()
+        parts.append((features[0].cpu().flatten(1).T[labels != VOID], labels[labels != VOID]))
     features, labels = (torch.cat(column) for column in zip(*parts, strict=True))
     return features, labels
 

@@ -27,17 +27,17 @@ INK = "#30363c"
 _MOST_NAMES = 70  # more names on an axis cannot be read
 
 
-def trade_off(curves: "Mapping[str, Curve]", chosen: Mapping[str, float]) -> "Figure":
+def trade_off(curves: "Mapping[str, Curve]", marked: Decision | None = None) -> "Figure":
     """mIoU_U over mIoU_S of every rule, the paper's figure 5 (left): a dashed line marks mIoU_S of NN.
 
     Args:
         curves: rule -> curve, each beginning with nearest neighbour.
-        chosen: rule -> the value that was chosen, marked on its curve.
+        marked: has the values that are marked on the curves.
     """
     figure, axes = new_axes("mIoU of seen classes", "mIoU of unseen classes")
     for rule, curve in curves.items():
         seen, unseen, _ = zip(*(found.three for found in curve.scores), strict=True)
-        _line(axes, curve, seen, unseen, chosen, f"{RULES[rule].title}, area {curve.area:.1f}")
+        _line(axes, curve, seen, unseen, marked, f"{RULES[rule].title}, area {curve.area:.1f}")
     nearest = next(iter(curves.values())).scores[0]
     axes.axvline(nearest.miou_seen, color=INK, linestyle=(0, (4, 3)), linewidth=1)
     uncorrected = RULES[Decision().rule].title
@@ -46,13 +46,13 @@ def trade_off(curves: "Mapping[str, Curve]", chosen: Mapping[str, float]) -> "Fi
     return figure
 
 
-def errors(curves: "Mapping[str, Curve]", chosen: Mapping[str, float]) -> "Figure":
+def errors(curves: "Mapping[str, Curve]", marked: Decision | None = None) -> "Figure":
     """FN_{S->U} over TP_U of every rule, the paper's figure 5 (right); lower is better."""
     from matplotlib.ticker import EngFormatter
 
     figure, axes = new_axes("TP$_U$: pixels of unseen classes that are right", "FN$_{S→U}$: seen taken for unseen")
     for rule, curve in curves.items():
-        _line(axes, curve, curve.true_unseen, curve.seen_as_unseen, chosen, RULES[rule].title)
+        _line(axes, curve, curve.true_unseen, curve.seen_as_unseen, marked, RULES[rule].title)
     axes.set_yscale("log")  # the largest values are a hundred times those that any choice takes
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(EngFormatter(sep=""))
@@ -61,17 +61,13 @@ def errors(curves: "Mapping[str, Curve]", chosen: Mapping[str, float]) -> "Figur
     return figure
 
 
-def by_value(curve: "Curve", chosen: float | None = None) -> "Figure":
+def by_value(curve: "Curve", marked: Decision) -> "Figure":
     """The three scores over a rule's parameter, as in the supplement's figure 3; a dotted line marks the chosen one."""
-    figure, axes = new_axes(f"{parameter_of(curve.rule).symbol} of {RULES[curve.rule].title}", "percent")
-    _score_lines(axes, curve.values, curve.scores)
-    if chosen is not None:
-        axes.axvline(chosen, color=INK, linestyle=":", linewidth=1.5, label="chosen")
+    title, chosen = f"{parameter_of(curve.rule).symbol} of {RULES[curve.rule].title}", marked.replace(curve.rule).value
+    figure, axes = _score_lines(title, curve.values, curve.scores, ("chosen", chosen))
     if len(curve.values) > 1:
         # The correction grows to the right, even of what falls.
         axes.set_xlim(curve.values[0], _end_of_change(curve, chosen))
-    axes.set_ylim(0, None)
-    _legend(axes)
     return figure
 
 
@@ -83,14 +79,10 @@ def by_setting(found: "Mapping[float, Scores]", symbol: str, own: float) -> "Fig
         symbol: the setting's.
         own: the value of the recipe, marked by a dotted line.
     """
-    figure, axes = new_axes(symbol, "percent")
-    _score_lines(axes, tuple(found), tuple(found.values()), marker="o")
-    axes.axvline(own, color=INK, linestyle=":", linewidth=1.5, label="the recipe's")
+    figure, axes = _score_lines(symbol, tuple(found), tuple(found.values()), ("the recipe's", own), marker="o")
     axes.set_xscale("log")
     axes.set_xticks(list(found), [f"{value:g}" for value in found])
     axes.minorticks_off()
-    axes.set_ylim(0, None)
-    _legend(axes)
     return figure
 
 
@@ -166,12 +158,12 @@ def save(figure: "Figure", path: Path) -> Path:
 
 
 def _line(
-    axes: "Axes", curve: "Curve", x: Sequence[float], y: Sequence[float], chosen: Mapping[str, float], label: str
+    axes: "Axes", curve: "Curve", x: Sequence[float], y: Sequence[float], marked: Decision | None, label: str
 ) -> None:
     rule = RULES[curve.rule]
     axes.plot(x, y, rule.line, color=rule.colour, label=label)
-    if curve.rule in chosen:
-        index = curve.nearest(chosen[curve.rule])
+    if marked is not None:
+        index = curve.nearest(marked.replace(curve.rule).value)
         axes.plot(x[index], y[index], rule.marker, color=rule.colour, markersize=8)
 
 
@@ -179,19 +171,31 @@ def _legend(axes: "Axes") -> None:
     axes.legend(frameon=False, fontsize="small", labelcolor=INK)
 
 
-def _end_of_change(curve: "Curve", chosen: float | None) -> float:
+def _end_of_change(curve: "Curve", chosen: float) -> float:
     """The value from which on more correction changes hIoU by less than half a point, but not before the chosen one."""
     hious = [found.hiou for found in curve.scores]
     last = max((index for index, hiou in enumerate(hious) if abs(hiou - hious[-1]) > 0.5), default=len(hious) - 1)
     last = min(last + 1, len(hious) - 1)
-    return curve.values[last if chosen is None else max(last, curve.nearest(chosen))]
+    return curve.values[max(last, curve.nearest(chosen))]
 
 
-def _score_lines(axes: "Axes", values: Sequence[float], scores: "Sequence[Scores]", marker: str = "") -> None:
+def _score_lines(
+    xlabel: str,
+    values: Sequence[float],
+    scores: "Sequence[Scores]",
+    marked: tuple[str, float],
+    marker: str = "",
+) -> tuple["Figure", Any]:
+    """The three scores over values, one of which, with its name, has a dotted line."""
+    figure, axes = new_axes(xlabel, "percent")
     styles = (("mIoU seen", "#0072b2", "--"), ("mIoU unseen", "#d55e00", "-."), ("hIoU", "#009e73", "-"))
     lines = zip(*(found.three for found in scores), strict=True)
     for line, (name, colour, style) in zip(lines, styles, strict=True):
         axes.plot(values, line, style, color=colour, label=name, marker=marker)
+    axes.axvline(marked[1], color=INK, linestyle=":", linewidth=1.5, label=marked[0])
+    axes.set_ylim(0, None)
+    _legend(axes)
+    return figure, axes
 
 
 def new_axes(

@@ -57,8 +57,8 @@ class RunFindings:
         return {Decision().rule: uncorrected, **found}
 
     def rows(self) -> list[list[str]]:
-        """The rows of `score_table` for every rule."""
-        return [score_row(rule, self.values.get(rule), scores) for rule, scores in self.by_rule.items()]
+        """The rows of `rules` at the run's own values."""
+        return [_score_row(rule, self.values.get(rule), scores) for rule, scores in self.by_rule.items()]
 
 
 def measure(model: Model, problem: Problem, rules: Iterable[str] | None = None) -> RunFindings:
@@ -99,7 +99,16 @@ def write(
         "A star marks classes nobody labelled.",
     )
     numbers(page, found, {"pixels right, %": found.own.scores.pixel_accuracy})
-    _rules(page, found)
+    rules(
+        page,
+        found,
+        "The best values with hindsight were found on these very pictures: they show what a perfect choice could reach "
+        "and must not be reported as results. joem tune chooses without looking here.",
+        [
+            _score_row(rule, curve.values[curve.best], curve.scores[curve.best], ", best with hindsight")
+            for rule, curve in found.curves.items()
+        ],
+    )
     _pictures(page, model, problem, found)
     class_table(page, found)
     _confusions(page, found.own)
@@ -122,41 +131,28 @@ def numbers(page: Page, found: RunFindings, more: Mapping[str, float]) -> None:
     page.numbers({name: f"{value:.1f}" for name, value in {**own, **more}.items()})
 
 
-def _rules(page: Page, found: RunFindings) -> None:
+def rules(page: Page, found: RunFindings, about: str, others: Sequence[Sequence[str]]) -> None:
+    """The scores of every rule, that of the run standing out, other rows below, which `about` is about; curves."""
     page.heading("Rules and the seen-unseen trade-off")
-    parameters = " and ".join(decision.parameters())
-    page.text(
-        f"hIoU is the harmonic mean of the two mIoU. The rows in the middle use the run's own {parameters}. The best "
-        "values with hindsight were found on these very pictures: they show what a perfect choice could reach and "
-        "must not be reported as results. joem tune chooses without looking here."
-    )
-    others = []
-    for rule, curve in found.curves.items():
-        title, value, *cells = score_row(rule, curve.values[curve.best], curve.scores[curve.best])
-        others.append([title, f"{value}, best with hindsight", *cells])
-    score_table(page, found, others)
+    parameters, own = " and ".join(decision.parameters()), found.own.decision
+    page.text(f"hIoU is the harmonic mean of the two mIoU. The first rows use the run's own {parameters}. {about}")
+    best = list(found.by_rule).index(own.rule)
+    page.table(("rule", "parameter", "seen", "unseen", "hIoU"), [*found.rows(), *others], best=best)
     page.plots(
-        [plots.trade_off(found.curves, found.values), plots.errors(found.curves, found.values)],
+        [plots.trade_off(found.curves, own), plots.errors(found.curves, own)],
         f"Left: every {parameters} from one pass; the dashed line is mIoU of seen classes with "
         f"{Decision()}. Right: pixels of seen classes taken for unseen ones over pixels of unseen classes that are "
         "right. Marks: the run's own values.",
     )
     page.plots(
-        [plots.by_value(curve, found.values[rule]) for rule, curve in found.curves.items()],
+        [plots.by_value(curve, own) for curve in found.curves.values()],
         f"Scores over {parameters}; the correction grows to the right.",
     )
 
 
-def score_row(rule: str, value: float | None, scores: Scores) -> list[str]:
-    """A row of `score_table`: a rule at a value of its parameter."""
-    setting = "" if value is None else f"{decision.parameter_of(rule).name} {value:.3g}"
+def _score_row(rule: str, value: float | None, scores: Scores, note: str = "") -> list[str]:
+    setting = "" if value is None else f"{decision.parameter_of(rule).name} {value:.3g}{note}"
     return [RULES[rule].title, setting, *(f"{score:.1f}" for score in scores.three)]
-
-
-def score_table(page: Page, found: RunFindings, others: Sequence[Sequence[str]]) -> None:
-    """The scores of every rule, that of the run standing out, and other rows below."""
-    best = list(found.by_rule).index(found.own.decision.rule)
-    page.table(("rule", "parameter", "seen", "unseen", "hIoU"), [*found.rows(), *others], best=best)
 
 
 def _pictures(page: Page, model: Model, problem: Problem, found: RunFindings) -> None:

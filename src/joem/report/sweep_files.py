@@ -17,10 +17,9 @@ def save(curves: Mapping[str, Curve], decision: Decision, out: Path) -> None:
     """
     if not parallel.is_first():
         return
-    chosen = {rule: decision.replace(rule).value for rule in curves}
     write_json(out / "curves.json", [curve.to_dict() for curve in curves.values()])
     write_text(out / "curves.csv", calibration.to_csv(curves.values()))
-    plots.save(plots.trade_off(curves, chosen), out / "trade-off.png")
-    plots.save(plots.errors(curves, chosen), out / "errors.png")
+    plots.save(plots.trade_off(curves, decision), out / "trade-off.png")
+    plots.save(plots.errors(curves, decision), out / "errors.png")
     for rule, curve in curves.items():
-        plots.save(plots.by_value(curve, chosen[rule]), out / f"{rule}.png")
+        plots.save(plots.by_value(curve, decision), out / f"{rule}.png")

@@ -115,14 +115,12 @@ def held_out_quality(model: Model, fold: Problem) -> list[Quality]:
 
 def _real_features(method: GenerativeMethod | CaGNet, fold: Problem) -> tuple[dict[int, Tensor], torch.Size]:
     """Features of the evaluation pictures by class, and the size of a feature map."""
-    transform = data.evaluation(mean=method.trunk.mean, std=method.trunk.std)
     device = next(method.parameters()).device
     found: dict[int, list[Tensor]] = {}
     for index in range(min(len(fold.val), _PICTURES)):
         sample = fold.val[index]
-        image, labels = transform(sample.image, sample.labels)
-        features = method.encoded(image[None].to(device))
-        small = resized(labels[None].to(device), features.shape[2:])
+        features = method.encoded(method.trunk.normalised(sample.image)[None].to(device))
+        small = resized(sample.labels[None].to(device), features.shape[2:])
         for label, rows in by_class(features, small, _PER_PICTURE).items():
             found.setdefault(label, []).append(rows)
     return {label: torch.cat(rows) for label, rows in found.items()}, features.shape[2:]

@@ -188,7 +188,7 @@ class TradeOff:
         for rule, curve in curves.items():
             what = f"{rule}, {curve.parameter} {curve.values[curve.best]:g} (best with hindsight)"
             rows.append(_row(what, curve.scores[curve.best].three, published.get(rule), ablation["protocol"]))
-        return Findings(rows, {"trade-off": plots.trade_off(curves, {}), "errors": plots.errors(curves, {})})
+        return Findings(rows, {"trade-off": plots.trade_off(curves), "errors": plots.errors(curves)})
 
 
 @dataclass(frozen=True)
@@ -225,7 +225,7 @@ class Study:
                 published = protocols.get(name).published["joem"] if value == own else None
                 found.rows.append(_row(f"{name}: {symbol} {value:g}", each.three, published, name))
             found.figures[f"{name}-{self.setting}"] = plots.by_setting(scores, symbol, own)
-            found.figures[f"{name}-{curves[own].parameter}"] = plots.by_value(curves[own], chosen.value)
+            found.figures[f"{name}-{curves[own].parameter}"] = plots.by_value(curves[own], chosen)
         return found
 
 

@@ -40,7 +40,9 @@ def pack(ranking: Ranking, rule: Rule, classes: AskedClasses, background: str | 
     header += b" " * (-len(header) % 4)
     distances = (ranking.seen_distance, ranking.second_seen_distance, ranking.unseen_distance)
     planes = [_bytes(plane, "<f4") for plane in (*distances, rule.turning(ranking))]
-    planes += [_bytes(plane, "u1") for plane in (ranking.seen % 256, ranking.unseen % 256)]  # -1 becomes 255
+    planes += [
+        _bytes(plane, "u1") for plane in (ranking.seen % 256, ranking.unseen.clamp(min=-1) % 256)
+    ]  # -1 becomes 255
     return b"".join((len(header).to_bytes(4, "little"), header, *planes))
 
 

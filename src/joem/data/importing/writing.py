@@ -123,7 +123,7 @@ def _write_one(entry: Entry, name: str, choice: ClassChoice, colours: bytes, dra
         picture = _read(content, entry.name)
         labels, turned = _labels(entry, picture, choice)
         file = f"{name}{_suffix(content, picture)}"
-        write_mask(draft / "masks" / f"{name}.png", labels, colours)
+        write_mask(draft / "masks" / f"{name}.png", labels, colours, lasting=False)  # the whole folder will be
         _write_picture(content, draft / "images" / file, link)
     except JoemError as fault:
         return _Written(None, faults=[fault])

@@ -1,8 +1,8 @@
-"""The experts of a `blend`: each has its own features, prototypes, loss terms and sizes."""
+"""The experts of a `blend`: each has its own features, prototypes, loss terms, sizes and settings."""
 
 from joem.methods.experts.conse import ConSE, ConSESettings
 from joem.methods.experts.cosine import Cosine, CosineSettings
-from joem.methods.experts.expert import Expert, View
+from joem.methods.experts.expert import Expert, ExpertSettings, Shared, View
 from joem.methods.experts.mixture import Mixture, MixtureSettings
 from joem.methods.experts.names import NamesTeacher
 
@@ -16,8 +16,10 @@ __all__ = [
     "Cosine",
     "CosineSettings",
     "Expert",
+    "ExpertSettings",
     "Mixture",
     "MixtureSettings",
     "NamesTeacher",
+    "Shared",
     "View",
 ]

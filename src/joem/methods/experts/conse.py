@@ -3,7 +3,7 @@
 What was learned on training pictures says little of things they never show; the classifier has seen them.
 """
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 from joem import losses
 from joem.errors import BadUsage
-from joem.methods.experts.expert import Expert, ExpertSettings, View
+from joem.methods.experts.expert import Expert, ExpertSettings, Shared, View
 from joem.methods.experts.names import NamesTeacher
 from joem.semantics import Semantics, imagenet
 from joem.settings import Positive, Weight, settings
-from joem.vocabulary import VOID, Vocabulary
+from joem.vocabulary import VOID
 
 
 @settings
@@ -23,14 +23,13 @@ class ConSESettings(ExpertSettings):
     """The posterior over names as a mean of name vectors.
 
     Args:
-        kind: conse.
         temperature: what the classifier's logits are divided by; below 1 sharpens its posterior.
         attention: mix the posteriors of positions that look alike, by a softmax over this many times the cosine of
             their last maps; 0 leaves each position its own.
         gate: count the more, the rarer what the classifier sees was in training.
     """
 
-    kind: Literal["conse"] = "conse"
+    kind: str = "conse"
     temperature: Positive = 1.0
     attention: Weight = 0.0
     gate: bool = False
@@ -45,34 +44,27 @@ class ConSE(Expert):
     posterior and q its mean over the batches of training pixels (of the first process, if there are several).
     """
 
+    settings_class = ConSESettings
     settings: ConSESettings
     unit: ClassVar[bool] = True
+    reads_names: ClassVar[bool] = True
     meanings: Tensor
     frequencies: Tensor
     batches: Tensor
 
-    def __init__(
-        self,
-        settings: ConSESettings,
-        vocabulary: Vocabulary,
-        dimension: int,
-        channels: list[int],
-        teacher: NamesTeacher | None,
-    ) -> None:
-        super().__init__(settings, vocabulary, dimension, channels, teacher)
-        if teacher is None:
-            raise BadUsage("The expert conse reads a classifier of names: set --method.names strict or all.")
-        count = len(teacher.names)
-        self.register_buffer("meanings", torch.zeros(count, dimension))
+    def __init__(self, settings: ConSESettings, shared: Shared) -> None:
+        super().__init__(settings, shared)
+        count = len(self._teacher.names)
+        self.register_buffer("meanings", torch.zeros(count, shared.dimension))
         if settings.gate:
             self.register_buffer("frequencies", torch.full((count,), 1 / count))
             self.register_buffer("batches", torch.tensor(0))
         # The statistics of the training pixels, for looks to be compared by.
-        self.norm = nn.BatchNorm2d(channels[-1], affine=False) if settings.attention else None
+        self.norm = nn.BatchNorm2d(shared.channels[-1], affine=False) if settings.attention else None
 
     def learn_names(self, semantics: Semantics) -> None:
         """Take the meanings of the names."""
-        meanings = semantics.vectors([imagenet.meanings()[index] for index in self._names_teacher().names])
+        meanings = semantics.vectors([imagenet.meanings()[index] for index in self._teacher.names])
         self.meanings.copy_(F.normalize(meanings - meanings.mean(dim=0), dim=1))
 
     @torch.no_grad()
@@ -82,7 +74,7 @@ class ConSE(Expert):
         if self.training and self.norm is not None:
             self.norm(view.last)
         if self.training and self.settings.gate and labelled.any():
-            seen = self._names_teacher().posterior(view.last).movedim(1, -1)[labelled].mean(dim=0)
+            seen = self._teacher.posterior(view.last).movedim(1, -1)[labelled].mean(dim=0)
             self.batches += 1
             self.frequencies += (seen - self.frequencies) / self.batches
         return {}
@@ -100,13 +92,14 @@ class ConSE(Expert):
         rarity = (middle / self.frequencies).square()
         return _resized(F.conv2d(self._posterior(view), rarity[None, :, None, None]), view)
 
-    def _names_teacher(self) -> NamesTeacher:
-        (teacher,) = self._teacher
-        assert teacher is not None  # or it could not have been made
-        return teacher
+    @property
+    def _teacher(self) -> NamesTeacher:
+        if self.shared.teacher is None:
+            raise BadUsage("The expert conse reads a classifier of names: set --method.names strict or all.")
+        return self.shared.teacher
 
     def _posterior(self, view: View) -> Tensor:
-        chances = self._names_teacher().posterior(view.last, self.settings.temperature)
+        chances = self._teacher.posterior(view.last, self.settings.temperature)
         if self.norm is None:
             return chances
         looks = F.normalize(self.norm(view.last), dim=1)

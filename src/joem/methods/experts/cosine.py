@@ -1,17 +1,16 @@
 """Features and prototypes of unit length: a linear map of words, learned from masks and by distillation of names."""
 
 import math
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from joem import losses
-from joem.methods.experts.expert import PerceptronExpert, PerceptronSettings, View, products
-from joem.methods.experts.names import NamesTeacher
+from joem.methods.experts.expert import PerceptronExpert, PerceptronSettings, Shared, View, products
 from joem.settings import Positive, Weight, settings
-from joem.vocabulary import VOID, Vocabulary
+from joem.vocabulary import VOID
 
 
 @settings
@@ -19,12 +18,11 @@ class CosineSettings(PerceptronSettings):
     """A linear map of words onto the unit sphere.
 
     Args:
-        kind: cosine.
         scale: what cosines are multiplied by before the softmax.
         names_weight: weight of what ImageNet's names teach it, where the blend has a teacher of them.
     """
 
-    kind: Literal["cosine"] = "cosine"
+    kind: str = "cosine"
     scale: Positive = 20.0
     names_weight: Weight = 1.0
 
@@ -39,19 +37,13 @@ class Cosine(PerceptronExpert):
     copies' cosines. Words that no mask ever tied down land elsewhere in each copy, and the mean is better than any.
     """
 
+    settings_class = CosineSettings
     settings: CosineSettings
     unit: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        settings: CosineSettings,
-        vocabulary: Vocabulary,
-        dimension: int,
-        channels: list[int],
-        teacher: NamesTeacher | None,
-    ) -> None:
-        super().__init__(settings, vocabulary, dimension, channels, teacher)
-        self.semantic = nn.Linear(dimension, self.size)
+    def __init__(self, settings: CosineSettings, shared: Shared) -> None:
+        super().__init__(settings, shared)
+        self.semantic = nn.Linear(shared.dimension, self.size)
 
     def features(self, view: View) -> Tensor:
         """V of unit length."""
@@ -63,10 +55,10 @@ class Cosine(PerceptronExpert):
 
     def terms(self, view: View, labels: Tensor, known: Tensor) -> dict[str, Tensor]:
         """L_cos and w * L_names."""
-        settings, features, (teacher,) = self.settings, self.features(view), self._teacher
+        settings, features, teacher = self.settings, self.features(view), self.shared.teacher
         copies = settings.copies
         logits = settings.scale * self._cosines(features, self.prototypes(known, known))
-        seen = self.vocabulary.seen_indices
+        seen = self.shared.vocabulary.seen_indices
         terms = {"ce": losses.seen_cross_entropy(logits, labels.repeat_interleave(copies, dim=0), seen)}
         if teacher is not None and settings.names_weight:
             labelled = losses.resized(labels, features.shape[-2:]) != VOID
@@ -86,7 +78,3 @@ class Cosine(PerceptronExpert):
     def _cosines(self, features: Tensor, prototypes: Tensor) -> Tensor:
         """Each copy's own cosines, (B * M,K,H,W)."""
         return self.settings.copies * products(features, prototypes, self.settings.copies)
-
-    def semantic_parameters(self) -> list[nn.Parameter]:
-        """The map of words."""
-        return list(self.semantic.parameters())

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -29,14 +29,34 @@ class View:
     size: tuple[int, int]
 
 
+class Shared(NamedTuple):
+    """What all experts of a blend are made with.
+
+    Attributes:
+        vocabulary: the classes; labels are its indices.
+        dimension: D, the size of a word vector.
+        channels: those of the backbone's maps, finest first.
+        strides: of these maps.
+        teacher: who teaches names, if anybody does; the blend owns its weights.
+    """
+
+    vocabulary: Vocabulary
+    dimension: int
+    channels: list[int]
+    strides: tuple[int, ...]
+    teacher: NamesTeacher | None = None
+
+
 @settings
 class ExpertSettings:
     """What every expert has.
 
     Args:
+        kind: which expert.
         weight: how much its distance counts.
     """
 
+    kind: str
     weight: Positive = 1.0
 
 
@@ -45,29 +65,22 @@ class Expert(nn.Module, ABC):
 
     Args:
         settings: its own, of its `settings_class`.
-        vocabulary: the classes; labels are its indices.
-        dimension: D, the size of a word vector.
-        channels: those of the backbone's maps, finest first.
-        teacher: who teaches names, if anybody does; the blend owns its weights.
+        shared: what the others are made with too.
 
     Attributes:
+        settings_class: the settings it has.
         weight: w_k.
         unit: whether its features and prototypes have unit length.
+        reads_names: whether it asks the teacher of names at test time too.
     """
 
+    settings_class: ClassVar[type[ExpertSettings]]
     unit: ClassVar[bool]
+    reads_names: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        settings: ExpertSettings,
-        vocabulary: Vocabulary,
-        dimension: int,
-        channels: list[int],
-        teacher: NamesTeacher | None,
-    ) -> None:
+    def __init__(self, settings: ExpertSettings, shared: Shared) -> None:
         super().__init__()
-        self.settings, self.vocabulary, self.weight = settings, vocabulary, settings.weight
-        self._teacher = [teacher]  # in a list, or its weights would be this module's too
+        self.settings, self.shared, self.weight = settings, shared, settings.weight
 
     @abstractmethod
     def features(self, view: View) -> Tensor:
@@ -125,21 +138,20 @@ class PerceptronExpert(Expert):
 
     settings: PerceptronSettings
 
-    def __init__(
-        self,
-        settings: PerceptronSettings,
-        vocabulary: Vocabulary,
-        dimension: int,
-        channels: list[int],
-        teacher: NamesTeacher | None,
-    ) -> None:
-        super().__init__(settings, vocabulary, dimension, channels, teacher)
-        self.head = HypercolumnHead(channels, settings.hidden, settings.channels, settings.copies)
+    def __init__(self, settings: PerceptronSettings, shared: Shared) -> None:
+        super().__init__(settings, shared)
+        self.head = HypercolumnHead(
+            shared.channels, shared.strides, settings.channels, settings.hidden, copies=settings.copies
+        )
         self.size = settings.channels * settings.copies
 
     def visual_parameters(self) -> list[nn.Parameter]:
         """The perceptrons'."""
         return list(self.head.parameters())
+
+    def semantic_parameters(self) -> list[nn.Parameter]:
+        """All others."""
+        return [weight for name, weight in self.named_parameters() if not name.startswith("head.")]
 
 
 def products(features: Tensor, prototypes: Tensor, copies: int) -> Tensor:

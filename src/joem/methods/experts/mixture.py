@@ -4,7 +4,7 @@ A map from words to looks that is learned from sixteen classes goes astray betwe
 centres, weighted by how near the words are, cannot leave the space they span.
 """
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -12,10 +12,8 @@ from torch import Tensor, nn
 
 from joem import losses
 from joem.losses.compared import squared_distance_to_centres
-from joem.methods.experts.expert import PerceptronExpert, PerceptronSettings, View, products
-from joem.methods.experts.names import NamesTeacher
+from joem.methods.experts.expert import PerceptronExpert, PerceptronSettings, Shared, View, products
 from joem.settings import settings
-from joem.vocabulary import Vocabulary
 
 _SHARPNESS = 10.0  # what the cosine of two words is multiplied by before the softmax over the seen classes
 _LENGTH = 0.75  # how far a mean of centres is moved out to the length of centres: 0 not at all, 1 all the way
@@ -24,13 +22,9 @@ _SAME = 0.9999  # words with a larger cosine are one word
 
 @settings
 class MixtureSettings(PerceptronSettings):
-    """Words between the centres of seen classes.
+    """Words between the centres of seen classes."""
 
-    Args:
-        kind: mixture.
-    """
-
-    kind: Literal["mixture"] = "mixture"
+    kind: str = "mixture"
 
 
 class Mixture(PerceptronExpert):
@@ -43,20 +37,15 @@ class Mixture(PerceptronExpert):
     between them; such a prototype needs little calibration or none.
     """
 
+    settings_class = MixtureSettings
     settings: MixtureSettings
     unit: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        settings: MixtureSettings,
-        vocabulary: Vocabulary,
-        dimension: int,
-        channels: list[int],
-        teacher: NamesTeacher | None,
-    ) -> None:
-        super().__init__(settings, vocabulary, dimension, channels, teacher)
-        self._seen = list(vocabulary.seen_indices)
-        self._objects = [row for row, name in enumerate(vocabulary.seen) if name != vocabulary.background]
+    def __init__(self, settings: MixtureSettings, shared: Shared) -> None:
+        super().__init__(settings, shared)
+        classes = shared.vocabulary
+        self._seen = list(classes.seen_indices)
+        self._objects = [row for row, name in enumerate(classes.seen) if name != classes.background]
         self.centres = nn.Parameter(torch.randn(len(self._seen), self.size))
 
     def features(self, view: View) -> Tensor:
@@ -83,7 +72,7 @@ class Mixture(PerceptronExpert):
     def terms(self, view: View, labels: Tensor, known: Tensor) -> dict[str, Tensor]:
         """L_ce and L_centre, each the mean of the copies'."""
         copies, seen = self.settings.copies, torch.tensor(self._seen, device=self.centres.device)
-        shape = (len(self.vocabulary), self.centres.shape[1])
+        shape = (len(self.shared.vocabulary), self.centres.shape[1])
         centres = self.centres.new_zeros(shape).index_copy(0, seen, self.centres)
         features = self.head(view.columns)
         with torch.autocast(features.device.type, enabled=False):
@@ -96,7 +85,3 @@ class Mixture(PerceptronExpert):
 
     def _length(self) -> Tensor:
         return self.centres.square().sum(dim=1).mean().sqrt()
-
-    def semantic_parameters(self) -> list[nn.Parameter]:
-        """The centres."""
-        return [self.centres]

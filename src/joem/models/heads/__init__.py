@@ -1,18 +1,24 @@
-"""Heads, which make features of the maps of a backbone: one file per kind, a line here, its settings in `settings`."""
+"""Heads, which make features of the maps of a backbone: one file per kind, with its settings, and a line here."""
 
-from collections.abc import Callable
-from typing import Any
-
-from joem.models.heads.deeplab import DeepLabV2Head, DeepLabV3PlusHead
+from joem.models.heads.deeplab import DeepLabV2Head, DeepLabV2Settings, DeepLabV3PlusHead, DeepLabV3PlusSettings
 from joem.models.heads.head import Head
-from joem.models.heads.hypercolumn import Basis, HypercolumnHead
-from joem.models.trunk import Trunk
+from joem.models.heads.hypercolumn import Basis, HypercolumnHead, HypercolumnSettings
 
-HEADS: dict[str, Callable[[Any, Trunk], Head]] = {
-    "deeplabv3plus": DeepLabV3PlusHead.from_settings,
-    "deeplabv2": DeepLabV2Head.from_settings,
-    "hypercolumn": HypercolumnHead.from_settings,
+HEADS: dict[str, type[Head]] = {
+    "deeplabv3plus": DeepLabV3PlusHead,
+    "deeplabv2": DeepLabV2Head,
+    "hypercolumn": HypercolumnHead,
 }
-"""What makes a head of its settings for the maps of a trunk, by its name in recipes."""
+"""Every head by its name in recipes."""
 
-__all__ = ["HEADS", "Basis", "DeepLabV2Head", "DeepLabV3PlusHead", "Head", "HypercolumnHead"]
+__all__ = [
+    "HEADS",
+    "Basis",
+    "DeepLabV2Head",
+    "DeepLabV2Settings",
+    "DeepLabV3PlusHead",
+    "DeepLabV3PlusSettings",
+    "Head",
+    "HypercolumnHead",
+    "HypercolumnSettings",
+]

@@ -6,7 +6,7 @@ them, gathered once from a frozen backbone.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple, cast
+from typing import ClassVar, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -14,8 +14,7 @@ from torch import Tensor, nn
 
 from joem.models.feature_maps import FeatureMaps, Hypercolumns
 from joem.models.heads.head import Head
-from joem.models.trunk import Trunk
-from joem.settings import HypercolumnSettings
+from joem.settings import Count, HeadSettings, settings
 
 LEVELS = 3
 """How many of the last maps a hypercolumn is made of."""
@@ -82,42 +81,59 @@ def last_channels(channels: Sequence[int]) -> slice:
     return slice(before, before + channels[-1])
 
 
+@settings
+class HypercolumnSettings(HeadSettings):
+    """A perceptron on the stacked maps of a backbone, pixel by pixel; learns in minutes without a GPU.
+
+    Args:
+        hidden: size of the hidden layer.
+        relu: whether the features end with a ReLU.
+    """
+
+    name: str = "hypercolumn"
+    channels: Count = 384
+    hidden: Count = 768
+    relu: bool = False
+
+
 class HypercolumnHead(Head):
     """Features at the positions of the finest of the maps, or of hypercolumns that were gathered before.
 
     Args:
-        channels: of the maps of a backbone, finest first.
+        inputs: channels of the maps of a backbone, finest first.
+        strides: of the maps.
+        channels: C, the number of channels to make.
         hidden: size of the hidden layer.
-        features: the number of channels to make.
-        copies: of how many perceptrons side by side, each with hidden units and features of its own.
         relu: whether the features end with a ReLU.
+        copies: of how many perceptrons side by side, each with hidden units and features of its own.
     """
 
+    settings_class = HypercolumnSettings
+    takes_hypercolumns: ClassVar[bool] = True
+
     def __init__(
-        self, channels: Sequence[int], hidden: int, features: int, copies: int = 1, relu: bool = False
+        self,
+        inputs: Sequence[int],
+        strides: Sequence[int],
+        channels: int,
+        hidden: int,
+        relu: bool = False,
+        copies: int = 1,
     ) -> None:
         super().__init__()
-        size = sum(channels[-LEVELS:]) + 2 * channels[-1]
+        self.stride = stride(strides)
+        size = sum(inputs[-LEVELS:]) + 2 * inputs[-1]
         layers: list[nn.Module] = [
             # The scale of the channels differs a hundredfold; the statistics are those of the training pixels.
             nn.BatchNorm2d(size, affine=False),
             nn.Conv2d(size, copies * hidden, 1),
             nn.ReLU(),
-            nn.Conv2d(copies * hidden, copies * features, 1, groups=copies),
+            nn.Conv2d(copies * hidden, copies * channels, 1, groups=copies),
         ]
         self.layers = nn.Sequential(*layers, *([nn.ReLU()] if relu else []))
 
-    @classmethod
-    def from_settings(cls, settings: HypercolumnSettings, trunk: Trunk) -> "HypercolumnHead":
-        """The head that settings describe, for the maps of a trunk."""
-        return cls(trunk.channels, settings.hidden, settings.channels, relu=settings.relu)
-
-    def stride(self, strides: Sequence[int]) -> int:
-        """That of the finest of the maps that it uses."""
-        return stride(strides)
-
     def forward(self, inputs: FeatureMaps | Basis | Hypercolumns) -> Tensor:
-        """Features (B, copies * features, H, W)."""
+        """Features (B, copies * C, H, W)."""
         if isinstance(inputs, Hypercolumns):
             return cast(Tensor, self.layers(inputs.values))
         if self.training:
