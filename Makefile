@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: install quickstart browser test lint docs clean
+.PHONY: install quickstart browser test lint docs soak clean
 
 install: $(VENV)/.installed
 
@@ -33,6 +33,10 @@ browser: install
 # Two processes of one thread each: tests work on small tensors, where threads wait for each other more than they work.
 test: lint docs browser
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist worksteal --cov=joem --cov-report=term
+
+# Sixteen clients for half an hour on loopback, every answer checked.
+soak: install
+	$(BIN)/python benchmarks/soak.py
 
 clean:
 	rm -rf $(VENV) build

@@ -7,22 +7,18 @@ Starts `joem serve` itself, with a cache so small that scenes are let go all the
 
 import argparse
 import io
-import json
 import random
-import signal
-import struct
-import subprocess
 import sys
 import threading
 import time
 from collections import Counter, defaultdict
-from pathlib import Path
 
 import httpx2 as httpx
 import numpy as np
 from PIL import Image
 
-from joem import Segmenter, decision
+from _service import decide, serving
+from joem import Segmenter
 from joem.data import scenes
 
 SIZES = ((64, 64), (128, 96), (200, 256), (512, 512))
@@ -116,7 +112,8 @@ class Client(threading.Thread):
     def _ranking(self):
         picture, request, labels = self._pick()
         answer = self._scene("ranking", picture, {key: request[key] for key in ("names", "rule")})
-        right = answer.status_code == 200 and np.array_equal(decide(answer.content, request), labels)
+        value = request.get("sigma")
+        right = answer.status_code == 200 and np.array_equal(decide(answer.content, request["rule"], value), labels)
         self._log.check(right, f"ranking: {answer.status_code} for {request}")
 
     def _bad(self):
@@ -140,19 +137,6 @@ class Client(threading.Thread):
         self._log.check(answer.status_code == 200, f"health: {answer.status_code}")
 
 
-def decide(content, request):
-    """Labels from a ranking by the rule of a request."""
-    (length,) = struct.unpack_from("<I", content)
-    header = json.loads(content[4 : 4 + length])
-    pixels, start = header["width"] * header["height"], 4 + length
-    turning = np.frombuffer(content, "<f4", pixels, start + 12 * pixels)
-    seen, unseen = np.frombuffer(content, "u1", 2 * pixels, start + 16 * pixels).reshape(2, -1)
-    parameter = decision.RULES[request["rule"]].parameter
-    value = np.float32(request[parameter.name] if parameter else 0)
-    taken = turning < value if parameter is None or parameter.rises else turning > value
-    return np.where(taken, unseen, seen).reshape(header["height"], header["width"])
-
-
 def known_answers(segmenter):
     names = list(segmenter.vocabulary.names)
     requests = [
@@ -168,14 +152,6 @@ def known_answers(segmenter):
     return pictures
 
 
-def resident(process):
-    """Megabytes of memory that a process holds."""
-    for line in Path(f"/proc/{process.pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS"):
-            return int(line.split()[1]) / 1024
-    return 0.0
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model")
@@ -183,26 +159,19 @@ def main():
     parser.add_argument("--seconds", type=float, default=30)
     options = parser.parse_args()
     pictures = known_answers(Segmenter.load(options.model))
-    command = [sys.executable, "-m", "joem", "serve", "--model", options.model, "--port", "0"]
-    process = subprocess.Popen([*command, "--limits.cache_bytes", str(CACHE)], stdout=subprocess.PIPE, text=True)
-    try:
-        address = process.stdout.readline().split()[3]
-        log, memory = Log(), [resident(process)]
+    with serving(options.model, "--limits.cache_bytes", str(CACHE)) as service:
+        log, memory = Log(), [service.resident()]
         until = time.monotonic() + options.seconds
-        clients = [Client(number, address, pictures, until, log) for number in range(options.clients)]
+        clients = [Client(number, service.address, pictures, until, log) for number in range(options.clients)]
         for client in clients:
             client.start()
         while any(client.is_alive() for client in clients):
-            memory.append(resident(process))
+            memory.append(service.resident())
             time.sleep(0.25)
-        cache = [
-            line for line in httpx.get(f"{address}/metrics").text.splitlines() if line.startswith("joem_cache_bytes")
-        ]
-    finally:
-        process.send_signal(signal.SIGTERM)
-    stopped = process.wait(60)
-    tell(options, log, memory, cache[0], stopped)
-    sys.exit(bool(log.wrong or stopped))
+        figures = httpx.get(f"{service.address}/metrics").text.splitlines()
+    cache = next(line for line in figures if line.startswith("joem_cache_bytes"))
+    tell(options, log, memory, cache, service.exit_code)
+    sys.exit(bool(log.wrong or service.exit_code))
 
 
 def tell(options, log, memory, cache, stopped):

@@ -1,6 +1,6 @@
 """Telling labelled objects from everything else, and right from wrong: scores against the raw distance and the margin.
 
-    python benchmarks/none_of_these.py runs/lite-blend-strict/model --score 'TUNED/recipe.yaml'
+    python benchmarks/none_of_these.py runs/lite-blend-strict/model --folds TUNED/fold-0/model TUNED/fold-1/model
 
 Two questions of every evaluation picture of VOC:
 
@@ -20,11 +20,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from joem import calibration, engine, losses, recipe
-from joem.asking import understand
-from joem.classes import AskedClasses
-from joem.decision import distances, rank
-from joem.engine import Model
+from joem import calibration, engine, losses
+from joem.decision import Decision, distances, rank
+from joem.engine import Model, Problem
 from joem.vocabulary import VOID
 
 PIXELS = 100
@@ -32,7 +30,7 @@ PIXELS = 100
 
 def auroc(score: Tensor, positive: Tensor) -> float:
     """The chance that a positive scores above a negative; ties count half."""
-    values, inverse, counts = score.unique(return_inverse=True, return_counts=True)
+    _, inverse, counts = score.unique(return_inverse=True, return_counts=True)
     middle = (counts.cumsum(0) - (counts - 1) / 2).double()[inverse]  # the mean rank of equal values
     ones = positive.sum().double()
     return float((middle[positive].sum() - ones * (ones + 1) / 2) / (ones * (len(score) - ones)))
@@ -62,35 +60,15 @@ def calibration_error(score: Tensor, right: Tensor, bins: int = 15) -> float:
     return 100 * float(torch.stack(gaps).sum())
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model")
-    parser.add_argument("--score", help="a recipe whose score to take, instead of the model's own")
-    parser.add_argument("--folds", nargs="*", default=[], help="models of folds to fit the score on, by their numbers")
-    given = parser.parse_args()
-    model = Model.load(given.model)
-    decision = model.recipe.decision
-    problem = engine.open_problem(model.recipe.data)
-    if given.score:
-        decision = replace(decision, score=recipe.load(given.score).decision.score)
-    if given.folds:
-        parts = calibration.fold_problems(problem, None, 0)
-        loaded = ((Model.load(path), parts[number]) for number, path in enumerate(given.folds))
-        decision = replace(
-            decision,
-            score=calibration.fit_score([row for fold in loaded for row in calibration.ask_pixels(*fold)], decision),
-        )
-    print(decision.to_dict())
-    assert decision.score is not None
+def ask(model: Model, decision: Decision, problem: Problem) -> dict[str, Tensor]:
+    """Rows of (d, d', score, taken, truth) of every pixel drawn, for both questions."""
     vocabulary = problem.vocabulary
-    words = dict(zip(vocabulary.names, model.prototypes(vocabulary.names), strict=True))
-    objects = [name for name in vocabulary.names if name != vocabulary.background]
-    questions = {"objects": understand(objects, vocabulary, background=False), "all": understand(None, vocabulary)}
-    asked = {key: AskedClasses.of(each, words, {}, vocabulary.seen, None) for key, each in questions.items()}
-    rows: dict[str, list[Tensor]] = {key: [] for key in asked}
-    generator = torch.Generator().manual_seed(0)
-    every = torch.stack(list(words.values()))
+    every = model.prototypes(vocabulary.names)
     trained = torch.tensor([name in vocabulary.seen for name in vocabulary.names])
+    is_object = torch.tensor([name != vocabulary.background for name in vocabulary.names])
+    questions = {"objects": is_object, "all": torch.ones_like(is_object)}
+    rows: dict[str, list[Tensor]] = {key: [] for key in questions}
+    generator = torch.Generator().manual_seed(0)
     for _, features, truth in engine.encoded(model, problem.val):
         labels = losses.resized(truth[None], features.shape[-2:]).flatten()
         labelled = (labels != VOID).nonzero().flatten()
@@ -99,36 +77,43 @@ def main() -> None:
         drawn = labelled[torch.randint(len(labelled), (PIXELS,), generator=generator)]
         pixels = features.flatten(2)[:, :, drawn].unsqueeze(2)
         apart = distances(pixels, every)[0, :, 0]
-        for key, classes in asked.items():
-            index = torch.tensor([vocabulary.names.index(name) for name in classes.names])
-            unseen = ~trained[index]
-            taken = index[decision.decide(rank(pixels, every[index], unseen))[0, 0]]
+        for key, asked in questions.items():
+            index = asked.nonzero().flatten()
+            taken = index[decision.decide(rank(pixels, every[index], ~trained[index]))[0, 0]]
             own = apart.gather(0, taken[None])[0]
-            among = trained | torch.isin(torch.arange(len(every)), index)
-            other = apart.masked_fill(~among[:, None], torch.inf).scatter(0, taken[None], torch.inf).amin(0)
+            other = apart.masked_fill(~(trained | asked)[:, None], torch.inf).scatter(0, taken[None], torch.inf).amin(0)
             score = decision.score(own, other, ~trained[taken])
             rows[key].append(torch.stack([own, other, score, taken.float(), labels[drawn].float()], 1))
-    background = vocabulary.names.index(vocabulary.background)
-    for key, parts in rows.items():
-        own, other, score, taken, truth = torch.cat(parts).double().unbind(1)
-        signals = {"score": score, "margin": other - own, "ratio 1 - d/d'": 1 - own / other, "distance": -own}
-        right = taken == truth
+    return {key: torch.cat(each).double() for key, each in rows.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model")
+    parser.add_argument("--folds", nargs="*", default=[], help="models of folds 0, 1 ... to fit the score on")
+    given = parser.parse_args()
+    model = Model.load(given.model)
+    decision, problem = model.recipe.decision, engine.open_problem(model.recipe.data)
+    if given.folds:
+        parts = zip(map(Model.load, given.folds), calibration.fold_problems(problem, None, 0), strict=False)
+        pixels = [row for fold in parts for row in calibration.ask_pixels(*fold)]
+        decision = replace(decision, score=calibration.fit_score(pixels, decision))
+    print(decision.to_dict(), f"{len(problem.val)} pictures", flush=True)
+    background = problem.vocabulary.names.index(problem.vocabulary.background)
+    for key, rows in ask(model, decision, problem).items():
+        own, other, score, taken, truth = rows.unbind(1)
+        signals = {"score": score, "margin": other - own, "1 - d/d'": 1 - own / other, "distance": -own}
+        right, positive = taken == truth, truth != background
         for name, signal in signals.items():
             if key == "objects":
-                positive = truth != background
-                print(
-                    f"objects  {name:15} AUROC {100 * auroc(signal, positive):5.1f}  FPR at 95 % TPR "
-                    f"{100 * false_positives(signal, positive):5.1f}"
-                )
+                found = auroc(signal, positive), false_positives(signal, positive)
+                print("objects  {:10} AUROC {:.1%}  FPR at 95 % TPR {:.1%}".format(name, *found))
             else:
                 area, at_80 = risk_coverage(signal, right)
-                error = f"  calibration error {calibration_error(signal, right):4.1f}" if name == "score" else ""
-                print(
-                    f"all      {name:15} AUROC {100 * auroc(signal, right):5.1f}  area under risk-coverage {area:5.1f}  "
-                    f"mistakes at 80 % coverage {at_80:5.1f}{error}"
-                )
+                print(f"all      {name:10} AUROC {auroc(signal, right):.1%}  AURC {area:.1f}  at 80 % {at_80:.1f}")
         if key == "all":
-            print(f"all      mistakes at full coverage {100 * (1 - float(right.double().mean())):.1f}")
+            mistakes = float((~right).double().mean())
+            print(f"calibration error {calibration_error(score, right):.1f} points; mistakes {mistakes:.1%}")
 
 
 if __name__ == "__main__":

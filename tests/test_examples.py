@@ -90,12 +90,17 @@ def test_an_example_is_found_where_it_was_taken(segmenter, picture):
     assert after.unseen == (*before.unseen, "zzq")
     example = scene.example("zzq", [(x, y)])["zzq"]
     features = F.interpolate(scene.features, (64, 64), mode="bilinear", align_corners=False)[0]
+    rivals = [*trained.centres]
+    nearest = segmenter.classes(names).distances(scene.features, None)[0].argmin(0)
+    for label in (1, 2):  # what words find on the picture, but for the background
+        if (nearest == label).any():
+            rivals.append(scene.features[0][:, nearest == label].mean(1))
+    assert len(rivals) > len(trained.centres)
+    rivals = trained.whitened(torch.stack(rivals))
     for row in range(0, 64, 3):  # straight from the definition
         for column in range(0, 64, 3):
             v = trained.whitened(features[:, row, column])
-            of_example = (v - trained.whitened(example[0])).norm() < (v - trained.whitened(trained.centres)).norm(
-                dim=1
-            ).min()
+            of_example = (v - trained.whitened(example[0])).norm() < (v - rivals).norm(dim=1).min()
             expected = 3 if of_example else before.labels[row, column]
             assert after.labels[row, column] == expected
     assert 0 < (after.labels == 3).float().mean() < 1
@@ -199,7 +204,7 @@ def test_the_command_line_takes_examples_and_gives_the_same_labels(segmenter, pi
     assert cli.main([*words, *options, "--json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)
     taught = segmenter.with_examples("zzq", [(photo, mask)]).with_examples("zzw", [(photo, [(3, 4), (60, 61, False)])])
-    expected = taught(photo, "red circle, zzq, zzw")
+    expected = taught(photo, "red circle, zzq, zzw", points={"zzw": [(3, 4), (60, 61, False)]})
     assert found["names"] == list(expected.names)
     assert np.array_equal(np.asarray(Image.open(tmp_path / "out" / "photo" / "mask.png")), expected.labels.numpy())
 
@@ -229,3 +234,10 @@ def test_a_pixel_of_an_example_scores_by_how_much_nearer_it_is_than_to_what_was_
     assert taken.any()
     assert scores[taken].min() >= 0.5  # or something that was trained would be nearer
     assert result.class_scores()["zzq"] == pytest.approx(float(scores[taken].mean()), abs=1e-5)
+
+
+def test_what_is_shown_on_a_picture_is_meant_and_not_its_word(segmenter, picture):
+    scene = segmenter.encode(picture)
+    for name, spoken in (("horse", 1), ("red circle", 2)):  # the second was trained
+        classes, _ = scene.ranked("background", points={name: [(5, 5)]})
+        assert len(classes.prototypes) == spoken

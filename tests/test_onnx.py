@@ -1,19 +1,27 @@
 """One exported file against torch, on photos, and the command line, Python and ONNX against each other."""
 
+import base64
+import io
 import json
+import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from fastapi.testclient import TestClient
 from PIL import Image
 from timm.layers import Conv2dSame
 from torch import nn
 
 from conftest import spread
-from joem import Segmenter, cli, decision, engine, onnx
+from joem import Segmenter, cli, decision, engine, examples, onnx
+from joem.decision import Score
+from joem.engine import looks
 from joem.engine.model import Model
 from joem.errors import BadUsage, JoemError
 from joem.recipe import Recipe
+from joem.web import create_app
 
 photos = pytest.importorskip("skimage.data")
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -37,7 +45,11 @@ def trained(tmp_path_factory):
         }
     )
     model = Model.create(recipe, engine.open_problem(recipe.data).vocabulary)
-    spread(model, torch.from_numpy(photos.coffee()).permute(2, 0, 1))
+    spread(model, coffee := torch.from_numpy(photos.coffee()).permute(2, 0, 1))
+    score = Score((0.5, -0.1, 0.4), (0.1, -0.15, 0.3))
+    model.recipe = replace(recipe, decision=replace(recipe.decision, score=score))
+    features = model.features(coffee)[0].flatten(1).T
+    model.trained = looks.spread(features, torch.randint(4, (len(features),)))
     folder = model.save(tmp_path_factory.mktemp("export") / "model")
     different = onnx.to_onnx(model, folder.parent / "model.onnx")
     assert different <= TIES
@@ -213,3 +225,50 @@ def test_missing_packages_are_named(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "onnxscript", None)
     with pytest.raises(JoemError, match=r'pip install "joem\[onnx\]"'):
         Segmenter.load(tmp_path / "m.onnx")
+
+
+def test_one_photo_has_the_same_labels_from_python_the_command_line_rest_and_onnx(trained, exported, tmp_path):
+    """A word, a description, an example, an exclusion and a least score, all at once."""
+    segmenter, folder, file = trained
+    photo, mask = tmp_path / "photo.png", tmp_path / "mask.png"
+    Image.fromarray(photos.coffee()).save(photo)
+    marked = np.zeros(photos.coffee().shape[:2], np.uint8)
+    marked[100:180, 200:300] = 255
+    Image.fromarray(marked).save(mask)
+    names = ["red circle", "okapi: a striped brown animal", "not: blue ring"]
+    options = {"rule": "cs", "gamma": 0.5, "min_score": 0.4}
+    by_python = segmenter.with_examples("cup", [(photo, mask)])(photo, [*names, "cup"], **options)
+    assert {"red circle", "okapi", "cup", "background", "other"} == set(by_python.names)
+    assert len(by_python.labels.unique()) >= 4
+
+    words = [
+        "predict",
+        str(photo),
+        "--model",
+        str(folder),
+        "--classes",
+        ", ".join(names),
+        "--out",
+        str(tmp_path / "out"),
+    ]
+    words += ["--example", f"cup={photo},{mask}", "--rule", "cs", "--gamma", "0.5", "--min-score", "0.4"]
+    assert cli.main(words) == 0
+    by_command_line = np.asarray(Image.open(tmp_path / "out" / "photo" / "mask.png"))
+    assert np.array_equal(by_command_line, by_python.labels.numpy())
+
+    with TestClient(create_app(segmenter), "http://localhost") as client:
+        key = client.post("/api/scenes", content=photo.read_bytes(), headers={"content-type": "image/png"}).json()[
+            "scene"
+        ]
+        shown = {"cup": [{"scene": key, "mask": base64.b64encode(mask.read_bytes()).decode()}]}
+        sent = {"names": names, "examples": shown, **options}
+        by_rest = client.post(f"/api/scenes/{key}/mask", json=sent)
+        assert np.array_equal(np.asarray(Image.open(io.BytesIO(by_rest.content))), by_python.labels.numpy())
+
+    by_onnx = exported.with_examples("cup", [(photo, mask)])(photo, [*names, "cup"], **options)
+    assert (by_onnx.labels != by_python.labels).float().mean() <= TIES
+    shutil.copy(file, tmp_path / "copy.onnx")
+    kept = segmenter.with_examples("cup", [(photo, mask)]).model.examples
+    examples.write(onnx.examples_file(tmp_path / "copy.onnx"), kept)
+    from_file = Segmenter.load(tmp_path / "copy.onnx")(photo, [*names, "cup"], **options)
+    assert (from_file.labels != by_python.labels).float().mean() <= TIES

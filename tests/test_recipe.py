@@ -53,7 +53,7 @@ def test_the_command_line_sees_what_a_recipe_extends(write, monkeypatch):
         ("extends: [scenes]\n", r"extends \['scenes'\]: give the name of one recipe"),
         ("extends: mine.yaml\n", "in a circle: mine.yaml -> mine.yaml"),
         ("extends: other.yaml\n", "in a circle: mine.yaml -> other.yaml -> mine.yaml"),
-        ("data: [\n", "mine.yaml is not YAML"),
+        ("data: [\n", "mine.yaml is not plain YAML"),
         ("scenes\n", "must hold sections such as 'data:', got 'scenes'"),
         (
             "extends: scenes\nmodel: {backbon: resnet18}\n",

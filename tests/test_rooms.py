@@ -19,7 +19,7 @@ PACKAGE = TESTS.parent / "src" / "joem"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 
 ORDER = [
-    *("errors", "vocabulary", "protocols", "settings"),
+    *("errors", "plain_yaml", "checksums", "vocabulary", "protocols", "settings"),
     *("io", "locking", "picture_files", "model_folder", "model_description", "parallel", "progress", "jobs", "examples"),
     *("semantics", "data", "pictures", "models", "losses", "decision", "scores"),
     *("methods", "recipe", "engine", "calibration"),

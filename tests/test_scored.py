@@ -125,7 +125,7 @@ def test_a_fold_gives_pixels_and_those_a_score(tiny):
     problem = engine.open_problem(tiny.data)
     model = spread(Model.create(tiny, problem.vocabulary), problem.val[0].image)
     rows = calibration.ask_pixels(model, problem)
-    assert len(rows) == 3 * 20 * len(problem.val)
+    assert len(rows) == 3 * 10 * len(problem.val)
     prototypes = model.prototypes(problem.vocabulary.names)
     for seen, second, unseen, other_of_seen, other_of_unseen, right_seen, right_unseen in rows:
         assert seen <= second

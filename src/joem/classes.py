@@ -11,7 +11,6 @@ from joem.asking import Question
 from joem.decision import Norms, Ranking
 from joem.examples import Examples, TrainedFeatures
 
-
 BY_EXAMPLE = -2
 """The nearest unseen class of a pixel that an example decides: none."""
 
@@ -85,23 +84,52 @@ class AskedClasses:
         )
 
     def rank(
-        self, features: Tensor, size: Sequence[int] | None, unseen: Sequence[int], known: Norms | None = None
+        self,
+        features: Tensor,
+        size: Sequence[int] | None,
+        unseen: Sequence[int],
+        known: Norms | None = None,
+        on_it: bool = False,
     ) -> Ranking:
-        """`decision.rank` where the distance to a class is that to the nearest of its words, and examples come first."""
-        by_word = self._rank_words(features, size, unseen, known) if len(self.prototypes) else None
-        return self.with_examples(by_word, features, size)
+        """`decision.rank` where the distance to a class is that to the nearest of its words, and examples come first.
 
-    def with_examples(self, by_word: Ranking | None, features: Tensor, size: Sequence[int] | None) -> Ranking:
-        """A ranking by words, with the pixels that examples decide.
+        Args:
+            features: v, (B,C,H,W); one picture where examples are on it.
+            size: (Ho,Wo) the features are upsampled to; None keeps (H,W).
+            unseen: indices of the unseen classes.
+            known: what `decision.norms` gave.
+            on_it: whether examples are on this very picture. Everything on it is like them in light and style, so they
+                are compared with what words find on it, too.
+        """
+        by_word = self.rank_words(features, size, unseen, known)
+        found = self.regions(features) if on_it else None
+        return self.with_examples(by_word, features, size, found)
 
-        These have the class of the example as the nearest seen one and no unseen one: no rule decides otherwise. Their
-        distances are those between whitened features.
+    def regions(self, features: Tensor) -> Tensor | None:
+        """The mean feature (n,C) of every class that the nearest words find on a picture (1,C,H,W), but for the rest."""
+        if not len(self.prototypes):
+            return None
+        nearest = self.owners.to(features.device)[decision.nearest(features, self.prototypes)].flatten()
+        pixels = features[0].flatten(1).T
+        found = [index for index in nearest.unique().tolist() if self.names[index] != self.rest]
+        return torch.stack([pixels[nearest == index].mean(0) for index in found]) if found else None
+
+    def with_examples(
+        self, by_word: Ranking | None, features: Tensor, size: Sequence[int] | None, rivals: Tensor | None = None
+    ) -> Ranking:
+        """A ranking by words, with the pixels that examples decide: those nearer to one than to what was trained.
+
+        `rivals` (n,C) are features to be nearer than, beside the trained ones.
+
+        These pixels have the class of the example as the nearest seen one and no unseen one: no rule decides otherwise.
+        Their distances are those between whitened features.
         """
         if not len(self.shown):
             assert by_word is not None  # there is at least one class
             return by_word
         assert self.trained is not None
-        centres = self.trained.whitened(self.trained.centres)
+        known = self.trained.centres
+        centres = self.trained.whitened(known if rivals is None else torch.cat([known, rivals.to(known)]))
         shown = self.trained.whitened(self.shown.to(centres))
         if by_word is None:  # nothing else to be
             centres = centres[:0]
@@ -121,9 +149,12 @@ class AskedClasses:
         wins = near.unseen_distance < near.seen_distance
         return Ranking(*(torch.where(wins, *both) for both in zip(of_example, by_word, strict=True)))
 
-    def _rank_words(
-        self, features: Tensor, size: Sequence[int] | None, unseen: Sequence[int], known: Norms | None
-    ) -> Ranking:
+    def rank_words(
+        self, features: Tensor, size: Sequence[int] | None, unseen: Sequence[int], known: Norms | None = None
+    ) -> Ranking | None:
+        """The ranking by words alone; None where there are none."""
+        if not len(self.prototypes):
+            return None
         is_unseen = torch.isin(self.owners, torch.tensor(unseen, dtype=torch.int64))
         ranking = decision.rank(features, self.prototypes, is_unseen, size, known)
         if self.owners.tolist() == list(range(len(self.names))):  # a word each

@@ -5,6 +5,7 @@ Nothing here imports torch, so that the command line can say at once that there 
 
 from pathlib import Path
 
+from joem import checksums
 from joem.errors import BadUsage, JoemError
 
 WEIGHTS, DESCRIPTION, EXAMPLES = "weights.safetensors", "model.json", "examples.safetensors"
@@ -34,6 +35,12 @@ def find_model(path: str | Path) -> Path:
         f"quickstart write it, or the name of a model in the box ({', '.join(boxed()) or 'this one has none'}). "
         "joem quickstart makes one in minutes."
     )
+
+
+def check_boxed(folder: Path) -> None:
+    """Refuse a model in the box whose files are not those that were tested."""
+    if folder.parent == BOX:
+        checksums.check(folder, f"joem/boxed/{folder.name}", "Install joem again.")
 
 
 def check_folder(path: str | Path) -> None:

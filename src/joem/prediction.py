@@ -12,8 +12,10 @@ from joem.picture_files import SUFFIXES
 
 if TYPE_CHECKING:  # torch is not needed to find pictures
     from joem.asking import Asked
+    from joem.examples import Points
     from joem.result import Result
     from joem.segmenter import Segmenter
+
 
 @dataclass(frozen=True)
 class Request:
@@ -27,6 +29,7 @@ class Request:
         background: add the model's background class where the names have none.
         strict_words: refuse words that are in no dictionary at hand, instead of noting them.
         min_score: pixels whose score is below it become "other".
+        points: examples on some of the pictures, by their resolved paths.
         save: what to write beside the three files of every result, see `exchange.WRITERS`.
     """
 
@@ -38,6 +41,7 @@ class Request:
     strict_words: bool = False
     min_score: float | None = None
     save: Sequence[str] = ()
+    points: "Mapping[Path, Points]" = field(default_factory=dict)
 
     def check(self, segmenter: "Segmenter") -> None:
         """Refuse what cannot be done with any picture, without the visual encoder."""
@@ -52,7 +56,8 @@ class Request:
         """Segment one picture."""
         scene = segmenter.encode(picture, self.longest)
         options: dict[str, Any] = {"background": self.background, "strict_words": self.strict_words, **self.values}
-        return scene.segment(self.names, self.rule, min_score=self.min_score, **options)
+        points = self.points.get(picture.resolve())
+        return scene.segment(self.names, self.rule, points=points, min_score=self.min_score, **options)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pydantic
 
+from joem import plain_yaml
 from joem.decision.rules import Decision
 from joem.errors import BadUsage, JoemError, choose
 from joem.settings import (
@@ -25,6 +26,7 @@ from joem.settings import (
     complaints,
     field_names,
     plain,
+    shown,
 )
 
 SECTIONS: dict[str, type] = {
@@ -157,7 +159,7 @@ def _section(name: str, kind: type, values: Any, wrong: list[str]) -> Any:
     if values is None:
         values = {}
     if not isinstance(values, Mapping):
-        wrong.append(f"{name}: expected settings such as {field_names(kind)[0]}, got {values!r}.")
+        wrong.append(f"{name}: expected settings such as {field_names(kind)[0]}, got {shown(values)}.")
         return None
     try:
         defaults = plain(kind()) if name in SECTIONS else {}
@@ -183,7 +185,7 @@ def _decision(values: Any, wrong: list[str]) -> Decision | None:
     if not values:
         return None
     if not isinstance(values, Mapping):
-        wrong.append(f"decision: expected settings such as rule, got {values!r}.")
+        wrong.append(f"decision: expected settings such as rule, got {shown(values)}.")
         return None
     try:
         return Decision.from_dict(values)
@@ -230,19 +232,18 @@ def values(name: str, changes: Mapping[str, Any] | None = None) -> dict[str, Any
 
 def read(path: Path, extending: tuple[Path, ...] = ()) -> dict[str, Any]:
     """The values of a recipe file over those of the recipe that it extends."""
-    import yaml
-
     chain = (*extending, path.resolve())
     if chain[-1] in extending:
         raise BadUsage(f"Recipes extend each other in a circle: {' -> '.join(each.name for each in chain)}.")
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-    except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
-        raise BadUsage(f"Recipe {path} is not YAML: {error}") from None
+        with path.open(encoding="utf-8") as file:
+            values = plain_yaml.parse(file.read(plain_yaml.LONGEST + 1)) or {}
+    except (BadUsage, UnicodeDecodeError) as error:
+        raise BadUsage(f"Recipe {path} is not plain YAML: {error}") from None
     except OSError as error:
         raise JoemError(f"Recipe {path} cannot be read: {error}") from None
     if not isinstance(values, dict):
-        raise BadUsage(f"Recipe {path} must hold sections such as 'data:', got {values!r}.")
+        raise BadUsage(f"Recipe {path} must hold sections such as 'data:', got {shown(values)}.")
     values = {section: value for section, value in values.items() if value is not None}  # an empty section
     base = values.pop("extends", None)
     if base is not None and not isinstance(base, str):

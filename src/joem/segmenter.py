@@ -140,7 +140,7 @@ class Segmenter(ModelHubMixin, library_name="joem", pipeline_tag="image-segmenta
             background: add the model's background class where the names have none, so that one name gives a mask and
                 the rest of the picture.
             strict_words: refuse words that are in no dictionary at hand, instead of noting them.
-            shown: prototypes of further examples by name; their names are asked for too.
+            shown: prototypes of examples on the picture itself, by name; their names are asked for too.
         """
         own, known = self.vocabulary, examples.joined(self.model.examples, shown or {})
         new = [name for name in shown or () if name != NOT]
@@ -149,8 +149,9 @@ class Segmenter(ModelHubMixin, library_name="joem", pipeline_tag="image-segmenta
             listed = list(dict.fromkeys([*(own.names if listed is None else listed), *new]))
         question = understand(listed, own, background, strict_words, known)
         wanted = dict.fromkeys(word for group in question.words for word in group if word != NOT)
-        # A name that is no word is known by its examples alone.
-        words = [word for word in wanted if word not in known or not lexicon.unknown_words(word)]
+        # A name that is no word is known by its examples alone, and so is what was shown just now and never trained.
+        alone = {name for name in known if lexicon.unknown_words(name)} | {name for name in new if name not in own.seen}
+        words = [word for word in wanted if word not in alone]
         prototypes = dict(zip(words, self.model.prototypes(tuple(words)), strict=True)) if words else {}
         return AskedClasses.of(question, prototypes, known, own.seen, self._trained() if known else None)
 
@@ -268,7 +269,8 @@ class Scene:
         found = self._latest.get(key)
         if found is None:
             classes = self.segmenter.classes(listed, background, strict_words, self._at(points))
-            found = classes, classes.rank(self.features, self.size, classes.unseen, self._norms)
+            ranking = classes.rank(self.features, self.size, classes.unseen, self._norms, on_it=bool(points))
+            found = classes, ranking
             self._latest.clear()
             self._latest[key] = found
         return found
@@ -298,11 +300,16 @@ class Scene:
         distances = classes.distances(feature, None).flatten()
         order = distances.argsort(stable=True)[:2].tolist()
         first, *rest = (Neighbour(classes.names[i], float(distances[i]), i not in classes.unseen) for i in order)
-        ranking = classes.rank(feature, None, classes.unseen)
+        ranking = self._ranking_at(feature, classes, bool(points))
         winners = {rule: classes.names[int(self._decision(rule, values).decide(ranking))] for rule in decision.RULES}
         second = rest[0] if rest else None
         ratio = first.distance / second.distance if second and second.distance else None
         return Explanation(x, y, first, second, ratio, winners)
+
+    def _ranking_at(self, feature: Tensor, classes: AskedClasses, on_it: bool) -> Ranking:
+        """The ranking of one pixel, by its feature (1,C,1,1)."""
+        rivals = classes.regions(self.features) if on_it else None
+        return classes.with_examples(classes.rank_words(feature, None, classes.unseen), feature, None, rivals)
 
     def _at(self, points: Points | None) -> Examples:
         return examples.joined(*(self.example(name, listed) for name, listed in (points or {}).items()))

@@ -1,4 +1,5 @@
 import gzip
+import struct
 import tracemalloc
 
 import numpy as np
@@ -100,6 +101,42 @@ def test_fasttext_models_that_cannot_be_read(tmp_path, change, message):
         open_vectors(path)
 
 
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (8, struct.pack("<i", 0)),  # the size of a vector
+        (8, struct.pack("<i", 3)),
+        (8 + 4 * 8, struct.pack("<i", 3)),  # n-grams
+        (8 + 4 * 8, struct.pack("<i", -1)),
+        (64 + 4, struct.pack("<i", 3)),  # words
+        (64 + 4, struct.pack("<i", -1)),
+        (-24 - 16, struct.pack("<qq", -1, 1)),  # rows and columns
+        (-24 - 16, struct.pack("<qq", 2, 3)),
+        (-24 - 16, struct.pack("<qq", 2**62, 2)),
+    ],
+)
+def test_numbers_of_a_fasttext_model_that_do_not_fit_are_told(tmp_path, place, value):
+    path = write_fasttext(tmp_path / "model.bin", ["cow"], np.ones((3, 2)), 2, 3, 6)
+    content = bytearray(path.read_bytes())
+    content[place : place + len(value)] = value
+    path.write_bytes(content)
+    with pytest.raises(JoemError, match=r"model\.bin (is damaged: a matrix of|holds no word|is not a whole fastText)"):
+        open_vectors(path)
+
+
+def test_a_fasttext_model_of_endless_ngrams_is_read(tmp_path):
+    words, rows = ["cow"], np.arange(6.0).reshape(3, 2)
+    expected = raw(f"fasttext:{write_fasttext(tmp_path / 'a.bin', words, rows, 2, 3, 5)}", ["cow"])
+    found = raw(f"fasttext:{write_fasttext(tmp_path / 'b.bin', words, rows, 2, 3, 2**31 - 1)}", ["cow"])
+    assert found.tolist() == expected.tolist()
+
+
+def test_a_fasttext_model_with_nan_is_told_with_the_word(tmp_path):
+    path = write_fasttext(tmp_path / "model.bin", ["cow"], np.full((3, 2), np.nan), 2, 3, 6)
+    with pytest.raises(JoemError, match=r"model\.bin, the rows of 'cow': the vector holds NaN"):
+        raw(f"fasttext:{path}", ["cow"])
+
+
 def test_a_cut_fasttext_model_is_told(tmp_path):
     whole = write_fasttext(tmp_path / "model.bin", ["cow", "horse"], np.ones((4, 2)), 2, 3, 6).read_bytes()
     for length in range(4, len(whole)):
@@ -135,6 +172,11 @@ def test_words_with_spaces_and_repeated_words_in_text_files(tmp_path):
         ("cow 1 2 3\ndog 1 2\n", r"v\.vec, line 2: 2 numbers, expected 3"),
         ("", "holds no word vectors"),
         ("hello\n", "holds no word vectors"),
+        ("3 0\ncow\ndog\n", "holds no word vectors: expected words of 1 to 50,000 numbers each, got 0"),
+        ("3 99999999\ncow 1\n", "holds no word vectors: .* got 99,999,999"),
+        ("cow 1 2\ndog 1 nan\n", r"v\.vec, line 2: the vector holds NaN or infinite numbers"),
+        ("cow 1 2\ndog 1 1e39\n", r"v\.vec, line 2: the vector holds NaN or infinite numbers"),
+        ("cow 1 2\n" + "x" * (1 << 20), r"v\.vec, line 2: more than 1,048,576 bytes"),
     ],
 )
 def test_text_files_that_cannot_be_read(tmp_path, content, message):
@@ -149,6 +191,19 @@ def test_binary_files_that_cannot_be_read(tmp_path):
     path.write_bytes(path.read_bytes()[:-10])
     with pytest.raises(JoemError, match="ends after 3 of its 4 words: copy it again"):
         raw(f"word2vec:{path}", ["car"])
+    write_binary(path, {**ANIMALS, "car": [0.0, float("nan")]})
+    with pytest.raises(JoemError, match=r"v\.bin, word 4 \('car'\): the vector holds NaN or infinite numbers"):
+        raw(f"word2vec:{path}", ["car"])
+    path.write_bytes(b"4 2\n" + bytes(3 << 20))
+    with pytest.raises(JoemError, match=r"v\.bin, word 1: longer than 1,048,576 bytes"):
+        raw(f"word2vec:{path}", ["car"])
+    for header in (b"4 0\n", b"4 50001\n"):
+        path.write_bytes(header + bytes(100))
+        with pytest.raises(JoemError, match="holds no word vectors: expected words of 1 to 50,000 numbers"):
+            open_vectors(path)
+    path.write_bytes(b"9" * 5000 + b" 2\ncow ")
+    with pytest.raises(JoemError, match="is no word2vec binary file"):
+        open_vectors(path)
     path.write_bytes(b"\x93NUMPY rubbish")
     with pytest.raises(JoemError, match="is no word2vec binary file: its first line must be"):
         open_vectors(path)

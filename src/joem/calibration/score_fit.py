@@ -11,7 +11,7 @@ from joem.decision import Decision, Ranking, Score
 from joem.engine import Model, Problem
 from joem.vocabulary import VOID, Vocabulary, class_mask
 
-_PICTURES, _PIXELS = 150, 20  # neighbouring pixels say the same, so few of each picture
+_PICTURES, _PIXELS = 500, 10  # neighbouring pixels say the same, so few of each picture
 _STEPS = 30  # of Newton's method, which needs fewer
 _RIDGE = 1e-4  # or what is told apart without a mistake would have no finite weights
 

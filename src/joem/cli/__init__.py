@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from joem import __version__, parallel
-from joem.cli import comparing, datasets, learning, scoring, using
+from joem.cli import comparing, completion, datasets, learning, scoring, using
 from joem.cli.output import Incomplete
 from joem.cli.parser import Command, Told, parse
 from joem.errors import BadUsage, JoemError, ProcessLost, choose
@@ -29,6 +29,7 @@ COMMANDS: dict[str, Command] = {
     "data": datasets.data,
     "data prepare": datasets.prepare,
     "data import": datasets.import_masks,
+    "completion": completion.completion,
 }
 """Every command: a typed function whose docstring is its help."""
 

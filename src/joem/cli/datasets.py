@@ -121,8 +121,12 @@ def prepare(kind: str, *, root: Path, protocol: str | None = None) -> Told:
     return Incomplete(all_found, None if found.ready else advice)
 
 
+Format = Literal["coco", "cityscapes", "labelme", "cvat", "huggingface", "mask-rgb"]
+"""The names of `data.FORMATS`, known here without importing torch."""
+
+
 def import_masks(
-    format: str,
+    format: Format,
     source: str,
     *,
     out: Path,

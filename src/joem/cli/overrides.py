@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from joem import plain_yaml
 from joem.errors import BadUsage
 
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")  # YAML reads 1e-3 as text
@@ -51,13 +52,11 @@ def _value(text: str) -> Any:
     >>> _value("3"), _value("null"), _value("[cow, bus]"), _value("{}"), _value("1e-3"), _value("a: b: c")
     (3, None, ['cow', 'bus'], '{}', 0.001, 'a: b: c')
     """
-    import yaml
-
     if _NUMBER.fullmatch(text):
         return float(text)
     try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError:
+        value = plain_yaml.parse(text)
+    except BadUsage:
         return text
     return value if value is None or isinstance(value, bool | int | float | list) else text
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from pathlib import Path
 from types import NoneType
-from typing import Annotated, Any, Literal, NoReturn, get_args, get_origin
+from typing import Annotated, Any, Literal, NamedTuple, NoReturn, get_args, get_origin
 
 from joem.cli import overrides
 from joem.errors import BadUsage, choose
@@ -85,6 +85,38 @@ def parse(name: str, command: Command, words: Sequence[str]) -> tuple[dict[str, 
         overrides.document(parser, given.recipe, changes, given.recipe not in (None, default) or "method" in changes)
     parser.print_help()
     return None
+
+
+class Choices(NamedTuple):
+    """What can be typed after a command.
+
+    Attributes:
+        words: what its first word can be, where that is known.
+        options: its options, each with the values that are known.
+    """
+
+    words: tuple[str, ...]
+    options: dict[str, tuple[str, ...]]
+
+
+def choices(command: Command) -> Choices:
+    """What can be typed after a command, apart from the settings of recipes."""
+    from joem import recipe
+
+    parser = argparse.ArgumentParser(add_help=False)
+    for each in inspect.signature(command).parameters.values():
+        if each.annotation not in (CommandLine, Changes):
+            _add(parser, each, "", helping=True)
+    words: tuple[str, ...] = ()
+    options: dict[str, tuple[str, ...]] = {}
+    for action in reversed(parser._actions):
+        known = recipe.names() if action.dest == "recipe" else ()
+        known = action.type.args[0] if isinstance(action.type, partial) else known
+        if action.option_strings:
+            options[action.option_strings[-1]] = known
+        else:
+            words = known
+    return Choices(words, {"--help": (), "--json": (), **options})
 
 
 def _add(

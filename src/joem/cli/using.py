@@ -83,7 +83,9 @@ def predict(
     names = list(dict.fromkeys([*names, *further]))
     own = rule or segmenter.model.recipe.decision.rule
     decision.check_values(own, values)
-    request = prediction.Request(names, rule, values, longest, not no_background, strict_words, min_score, save)
+    request = prediction.Request(
+        names, rule, values, longest, not no_background, strict_words, min_score, save, _points_on(shown)
+    )
     for note in segmenter.classes(names, not no_background, strict_words).notes:
         print(f"joem: {note}", file=sys.stderr)
     found, failed = [], []
@@ -98,6 +100,15 @@ def predict(
         yield f"  {done.folder}/" + ", ".join(("overlay.png", "mask.png", "result.json", *save))
     told = "\n  ".join(failed)
     return Incomplete(found, f"{len(failed)} of {len(pictures)} pictures failed:\n  {told}" if failed else None)
+
+
+def _points_on(shown: Sequence[ShownClass]) -> dict[Path, dict[str, list[tuple[int, int, bool]]]]:
+    """Examples by points, by the picture they are on: there they are also compared with the rest of it."""
+    found: dict[Path, dict[str, list[tuple[int, int, bool]]]] = {}
+    for name, photo, where in shown:
+        if not isinstance(where, str):
+            found.setdefault(Path(photo).resolve(), {}).setdefault(name, []).extend(where)
+    return found
 
 
 def export(

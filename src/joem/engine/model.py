@@ -17,7 +17,7 @@ from joem.examples import Examples, TrainedFeatures
 from joem.io import atomic_folder, damage_told, read_json, read_tensors, require, write_json, write_tensors
 from joem.methods import Method
 from joem.model_description import ADVICE, FORMAT, check_description
-from joem.model_folder import DESCRIPTION, EXAMPLES, WEIGHTS, check_folder, find_model
+from joem.model_folder import DESCRIPTION, EXAMPLES, WEIGHTS, check_boxed, check_folder, find_model
 from joem.recipe import Recipe
 from joem.semantics import Semantics, imagenet
 from joem.vocabulary import Vocabulary
@@ -124,6 +124,7 @@ class Model:
         the names of its vocabulary.
         """
         folder = find_model(path)
+        check_boxed(folder)
         described = check_description(read_json(folder / DESCRIPTION), folder / DESCRIPTION)
         with damage_told(folder / DESCRIPTION, ADVICE):
             recipe = Recipe.from_dict(described["recipe"])

@@ -80,8 +80,7 @@ def space(model: Model, features: Tensor, labels: Tensor) -> "list[Figure]":
     (left, bottom), (right, top) = (low - 0.04 * (high - low)).tolist(), (high + 0.04 * (high - low)).tolist()
     figures = []
     for kind, own in (("seen", vocabulary.seen_indices), ("unseen", vocabulary.unseen_indices)):
-        figure, axes = plots.new_axes("first axis", "second axis", size=(5.4, 4.8))
-        axes.set_title(f"{kind} classes", color=plots.INK, fontsize="medium")
+        figure, axes = plots.new_axes("first axis", "second axis", size=(5.4, 4.8), title=f"{kind} classes")
         axes.set(xlim=(left, right + 0.1 * (right - left)), ylim=(bottom, top))  # names are written to the right
         others = [label for label in range(len(vocabulary)) if label not in own]
         axes.plot(*stars[others].T, "*", color="#999999", markersize=5)
@@ -90,9 +89,8 @@ def space(model: Model, features: Tensor, labels: Tensor) -> "list[Figure]":
             axes.plot(*cloud.T, ".", color=colour, alpha=0.4, markersize=3)
             if len(cloud):
                 axes.plot(*torch.stack([stars[label], cloud.mean(0)]).T, color=plots.INK, linewidth=0.5, alpha=0.7)
-        for label in own:
-            colour = _colour(model, label)
-            axes.plot(*stars[label], "*", color=colour, markersize=13, markeredgecolor=plots.INK, markeredgewidth=0.6)
+            star = {"markersize": 13, "markeredgecolor": plots.INK, "markeredgewidth": 0.6, "zorder": 3}
+            axes.plot(*stars[label], "*", color=colour, **star)  # above all clouds
         plots.name_points(axes, stars[list(own)], [vocabulary.starred[label] for label in own])
         figures.append(figure)
     return figures
@@ -114,8 +112,7 @@ def relations(model: Model) -> "list[Figure]":
         high = matrix.masked_fill(diagonal, 0).amax(1, keepdim=True)
         shown = ((matrix - low) / (high - low).clamp(min=1e-12)).masked_fill(diagonal, torch.nan)
         side = max(4.2, 0.17 * len(names) + 1)
-        figure, axes = plots.new_axes("", "", size=(side, side), grid=False)
-        axes.set_title(f"{name}, τ = {tau:g}", color=plots.INK, fontsize="medium")
+        figure, axes = plots.new_axes("", "", size=(side, side), grid=False, title=f"{name}, τ = {tau:g}")
         axes.imshow(shown, cmap="cividis", vmin=0, vmax=1)
         plots.name_ticks(axes, names, "xx-small")
         figures.append(figure)
@@ -210,7 +207,9 @@ def boundary(model: Model, problem: Problem) -> "list[Figure]":
     void = labels == VOID
     if void.all():
         return []
-    centre, main = _main_axes(table[torch.unique(labels[~void])], 2)
+    prototypes = table[torch.unique(labels[~void])]
+    centre = prototypes.mean(0)
+    main = _main_axes((prototypes - centre).T @ (prototypes - centre))
     maps = [(map_.movedim(0, -1) - centre) @ main for map_ in (sharp, features[0], smooth)]
     own = maps[0][~void].aminmax(dim=0)  # of the prototypes, sharp or blended
     limits = (own, maps[1].flatten(0, 1).aminmax(dim=0), own)
@@ -220,10 +219,9 @@ def boundary(model: Model, problem: Problem) -> "list[Figure]":
     titles = ("prototypes by the mask", "features", f"virtual prototypes, r = {r}")
     figures = []
     for title, image in [("picture", sample.image.permute(1, 2, 0)), *zip(titles, coloured, strict=True)]:
-        figure, axes = plots.new_axes("", "", size=(3.0, 2.8), grid=False)
+        figure, axes = plots.new_axes("", "", size=(3.0, 2.8), grid=False, title=title)
         axes.imshow(image, interpolation="nearest")
         axes.set_axis_off()
-        axes.set_title(title, color=plots.INK, fontsize="medium")
         figures.append(figure)
     return figures
 
@@ -279,11 +277,9 @@ def _some_of_each(labels: Tensor, most: int) -> Tensor:
     return torch.cat([torch.empty(0, dtype=torch.int64), *parts])
 
 
-def _main_axes(points: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The centre (C,) of points (N,C) and the axes (C,count) along which they vary most."""
-    centre = points.mean(0)
-    offsets = points - centre
-    return centre, torch.linalg.eigh(offsets.T @ offsets).eigenvectors[:, -count:].flip(1)
+def _main_axes(variation: Tensor) -> Tensor:
+    """The two axes (C,2) of the largest variation, which is symmetric (C,C)."""
+    return torch.linalg.eigh(variation).eigenvectors[:, -2:].flip(1)
 
 
 def _common_plane(prototypes: Tensor, features: Tensor, labels: Tensor, seen: Sequence[int]) -> tuple[Tensor, Tensor]:
@@ -296,7 +292,7 @@ def _common_plane(prototypes: Tensor, features: Tensor, labels: Tensor, seen: Se
     means = torch.stack([features[labels == label].mean(0) for label in shown])
     pairs = [points - points.mean(0) for points in (prototypes[shown], means)]
     together = pairs[0].T @ pairs[1]
-    main = torch.linalg.eigh(together + together.T).eigenvectors[:, -2:].flip(1)
+    main = _main_axes(together + together.T)
     stars, dots = (
         (points - some.mean(0)) @ main / (own @ main).square().mean().sqrt().clamp(min=1e-12)
         for points, some, own in zip((prototypes, features), (prototypes[shown], means), pairs, strict=True)

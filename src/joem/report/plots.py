@@ -199,7 +199,7 @@ def _score_lines(
 
 
 def new_axes(
-    xlabel: str, ylabel: str, size: tuple[float, float] = (5.0, 3.8), grid: bool = True
+    xlabel: str, ylabel: str, size: tuple[float, float] = (5.0, 3.8), grid: bool = True, title: str = ""
 ) -> tuple["Figure", Any]:
     """A figure with one pair of axes, drawn in `INK` on nothing."""
     from matplotlib.figure import Figure
@@ -207,6 +207,7 @@ def new_axes(
     figure = Figure(figsize=size, layout="constrained", facecolor="none")
     axes = figure.subplots()
     axes.set(xlabel=xlabel, ylabel=ylabel, facecolor="none")
+    axes.set_title(title, color=INK, fontsize="medium")
     axes.tick_params(which="both", colors=INK)
     axes.xaxis.label.set_color(INK)
     axes.yaxis.label.set_color(INK)

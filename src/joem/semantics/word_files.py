@@ -5,25 +5,25 @@ disk and no memory.
 """
 
 import gzip
-import hashlib
 import mmap
 import struct
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 import numpy as np
 
+from joem.checksums import sha256
 from joem.errors import BadUsage, JoemError
 from joem.semantics.class_names import NamedWords
 from joem.semantics.interface import Request, Source, Vector, WordVectors, mean
 
 _FASTTEXT_MAGIC = struct.pack("<i", 793712314)
 _FASTTEXT_VERSION = 12
-_CHUNK = 1 << 20
+_CHUNK = 1 << 20  # bytes that are read at once; no line of text and no word is longer
+_LARGEST = 50_000  # numbers of a vector
 
 
 class FileVectors(WordVectors):
@@ -42,11 +42,9 @@ class TextVectors(FileVectors):
     def __init__(self, path: Path) -> None:
         self.path = path
         with _open(path) as stream:
-            first = stream.readline().split()
+            first = stream.readline(_CHUNK).split()
         self._header = _is_header(first)
-        self.dimension = int(first[1]) if self._header else len(first) - 1
-        if self.dimension < 1:
-            raise JoemError(f"{path} holds no word vectors: expected lines of a word and its numbers.")
+        self.dimension = _checked_dimension(path, int(first[1]) if self._header else len(first) - 1)
 
     def find(self, wanted: set[str]) -> dict[str, Vector]:
         """One pass over the file."""
@@ -68,7 +66,9 @@ class TextVectors(FileVectors):
 
     def _lines(self) -> Iterator[tuple[int, bytes]]:
         with _open(self.path) as stream:
-            for number, line in enumerate(stream, start=1):
+            for number, line in enumerate(iter(lambda: stream.readline(_CHUNK), b""), start=1):
+                if len(line) == _CHUNK:
+                    raise JoemError(f"{self.path}, line {number}: more than {_CHUNK:,} bytes, which is no word vector.")
                 if line.strip() and not (number == 1 and self._header):
                     yield number, line
 
@@ -79,7 +79,7 @@ class TextVectors(FileVectors):
             raise JoemError(f"{self.path}, line {line}: {error}; expected {self.dimension} numbers.") from None
         if len(vector) != self.dimension:
             raise JoemError(f"{self.path}, line {line}: {len(vector)} numbers, expected {self.dimension}.")
-        return vector
+        return _finite(vector, f"{self.path}, line {line}")
 
 
 class BinaryVectors(FileVectors):
@@ -91,15 +91,16 @@ class BinaryVectors(FileVectors):
             header = stream.readline(100).split()
         if not _is_header(header):
             raise JoemError(f"{path} is no word2vec binary file: its first line must be the word count and the size.")
-        self._count, self.dimension = int(header[0]), int(header[1])
+        self._count, self.dimension = int(header[0]), _checked_dimension(path, int(header[1]))
 
     def find(self, wanted: set[str]) -> dict[str, Vector]:
         """One pass over the file."""
         encoded = {word.encode() for word in wanted}
         found: dict[str, Vector] = {}
-        for word, numbers in self._entries():
+        for index, (word, numbers) in enumerate(self._entries(), start=1):
             if word in encoded:
-                found.setdefault(word.decode(), np.frombuffer(numbers, dtype="<f4").astype(np.float32))
+                vector = np.frombuffer(numbers, dtype="<f4").astype(np.float32)
+                found.setdefault(word.decode(), _finite(vector, f"{self.path}, word {index} ({word.decode()!r})"))
         return found
 
     def words(self) -> Iterator[str]:
@@ -115,6 +116,8 @@ class BinaryVectors(FileVectors):
             for index in range(self._count):
                 while (space := buffer.find(b" ", start)) < 0 or len(buffer) < space + 1 + size:
                     more = stream.read(_CHUNK)
+                    if space < 0 and len(buffer) - start > _CHUNK:
+                        raise JoemError(f"{self.path}, word {index + 1}: longer than {_CHUNK:,} bytes, which is no word.")
                     if not more:
                         raise JoemError(f"{self.path} ends after {index} of its {self._count} words: copy it again.")
                     buffer, start = buffer[start:] + more, 0
@@ -142,7 +145,7 @@ class FastTextModel(FileVectors):
             self._bytes = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
         try:
             self._read_layout()
-        except (struct.error, IndexError, ValueError):  # what reading past the end of the file raises
+        except (struct.error, IndexError, ValueError, OverflowError):  # what reading past the end of the file raises
             raise JoemError(f"{path} is not a whole fastText model, it ends too early: copy it again.") from None
 
     def _read_layout(self) -> None:
@@ -165,13 +168,24 @@ class FastTextModel(FileVectors):
                 f"{self.path} is a quantised fastText model: give the full .bin model or its .vec text file."
             )
         rows, columns = struct.unpack_from("<qq", self._bytes, end + 1)
+        self._check_sizes(entries, rows, columns)
         self._matrix = np.frombuffer(self._bytes, "<f4", rows * columns, end + 17).reshape(rows, columns)
+
+    def _check_sizes(self, entries: int, rows: int, columns: int) -> None:
+        """Refuse numbers of words, n-grams, rows and columns that do not fit together."""
+        _checked_dimension(self.path, self.dimension)
+        fits = 0 <= self._word_count <= entries and self._buckets >= 0 and columns == self.dimension
+        if not fits or rows < self._word_count + (self._buckets if self._longest > 0 else 0):
+            raise JoemError(
+                f"{self.path} is damaged: a matrix of {rows} x {columns} for {self._word_count} of {entries} words and "
+                f"{self._buckets} n-grams of {self.dimension} numbers. Copy it again."
+            )
 
     def find(self, wanted: set[str]) -> dict[str, Vector]:
         """One pass over the dictionary."""
         encoded = {word.encode() for word in wanted}
         return {
-            word.decode(): self._mean([row, *self._ngram_rows(word)])
+            word.decode(): self._mean([row, *self._ngram_rows(word)], word.decode())
             for row, (word, _) in enumerate(self._scan(self._word_count))
             if word in encoded
         }
@@ -184,7 +198,7 @@ class FastTextModel(FileVectors):
     def compose(self, word: str) -> Vector | None:
         """The mean of the rows of the word's n-grams."""
         rows = self._ngram_rows(word.encode())
-        return self._mean(rows) if rows else None
+        return self._mean(rows, word) if rows else None
 
     def _scan(self, count: int) -> Iterator[tuple[bytes, int]]:
         """The first `count` entries of the dictionary, and where each ends."""
@@ -205,14 +219,14 @@ class FastTextModel(FileVectors):
         return [
             self._word_count + _fasttext_hash(text[start : start + length].encode()) % self._buckets
             for start in range(len(text))
-            for length in range(max(self._shortest, 1), self._longest + 1)
+            for length in range(max(self._shortest, 1), min(self._longest, len(text)) + 1)
             if start + length <= len(text)
             # A bare "<" or ">" says nothing about the word; fastText leaves them out.
             if not (length == 1 and start in (0, len(text) - 1))
         ]
 
-    def _mean(self, rows: list[int]) -> Vector:
-        return mean(list(self._matrix[rows]))
+    def _mean(self, rows: list[int], word: str) -> Vector:
+        return _finite(mean(list(self._matrix[rows])), f"{self.path}, the rows of {word!r}")
 
 
 def _fasttext_hash(data: bytes) -> int:
@@ -255,18 +269,6 @@ def open_vectors(path: Path) -> FileVectors:
     return BinaryVectors(path) if binary else TextVectors(path)
 
 
-def sha256(path: Path) -> str:
-    """SHA-256 of a file, computed once as long as the file does not change."""
-    status = path.stat()
-    return _sha256(path.resolve(), status.st_size, status.st_mtime_ns)
-
-
-@lru_cache
-def _sha256(path: Path, size: int, modified: int) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
 def _is_gzip(path: Path) -> bool:
     with path.open("rb") as stream:
         return stream.read(2) == b"\x1f\x8b"
@@ -282,4 +284,18 @@ def _open(path: Path) -> Iterator[BinaryIO]:
 
 
 def _is_header(fields: list[bytes]) -> bool:
-    return len(fields) == 2 and all(field.isdigit() for field in fields)
+    return len(fields) == 2 and all(field.isdigit() and len(field) < 20 for field in fields)
+
+
+def _checked_dimension(path: Path, dimension: int) -> int:
+    if not 1 <= dimension <= _LARGEST:
+        raise JoemError(
+            f"{path} holds no word vectors: expected words of 1 to {_LARGEST:,} numbers each, got {dimension:,}."
+        )
+    return dimension
+
+
+def _finite(vector: Vector, where: str) -> Vector:
+    if not np.isfinite(vector).all():
+        raise JoemError(f"{where}: the vector holds NaN or infinite numbers. Take another copy of the file.")
+    return vector

@@ -111,8 +111,8 @@ def _page(
     )
     page.heading(f"A word that was not in training: “{NEW_CLASS}”")
     page.text(
-        f"It is in no vocabulary of this run. Adding it took {1000 * new['seconds_to_add']:.1f} ms and no training; its "
-        f"IoU on {_DEMO_PICTURES} new pictures that show it is {new['iou']:.1f}."
+        f"It is in no vocabulary of this run. Adding it took {1000 * new['seconds_to_add']:.1f} ms and no training; "
+        f"its IoU on {_DEMO_PICTURES} new pictures that show it is {new['iou']:.1f}."
     )
     words: dict[str, dict[str, Any]] = {"without the word": {}, "with the word": {"names": demo.vocabulary.names}}
     sheet = picture_sheet(segmenter, [demo.val[index] for index in range(3)], demo.vocabulary, words)

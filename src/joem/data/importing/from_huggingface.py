@@ -76,9 +76,7 @@ def _classes(source: str, features: Mapping[str, Any], given: str | None) -> Cla
     beside = Path(source) / "id2label.json"
     if given is not None or beside.is_file():
         return read_table(given if given is not None else str(beside))
-    # A class label that stands alone in its column is the class of the whole picture.
-    lists = [feature for feature in features.values() if isinstance(feature, list) or hasattr(feature, "feature")]
-    names = next((names for feature in lists for names in _class_labels(feature)), None)
+    names = next(_class_labels(dict(features)), None)
     if names is None:
         raise BadUsage(
             "The dataset does not say what its labels mean: give --names a file, such as the id2label.json that many "
@@ -87,14 +85,16 @@ def _classes(source: str, features: Mapping[str, Any], given: str | None) -> Cla
     return ClassTable.of_names(names)
 
 
-def _class_labels(feature: Any) -> Iterator[list[str]]:
-    """The names of all class labels within a feature."""
-    if isinstance(feature, Mapping | list):
-        for part in feature.values() if isinstance(feature, Mapping) else feature:
-            yield from _class_labels(part)
+def _class_labels(feature: Any, in_list: bool = False) -> Iterator[list[str]]:
+    """The names of the class labels in lists; one that is not in a list is of the whole picture."""
+    if isinstance(feature, Mapping):
+        for part in feature.values():
+            yield from _class_labels(part, in_list)
+    elif isinstance(feature, list):
+        yield from _class_labels(feature[0], in_list=True)
     elif hasattr(feature, "feature"):
-        yield from _class_labels(feature.feature)
-    elif hasattr(feature, "int2str"):
+        yield from _class_labels(feature.feature, in_list=True)
+    elif in_list and hasattr(feature, "int2str"):
         yield list(feature.names)
 
 

