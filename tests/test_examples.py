@@ -90,13 +90,11 @@ def test_an_example_is_found_where_it_was_taken(segmenter, picture):
     assert after.unseen == (*before.unseen, "zzq")
     example = scene.example("zzq", [(x, y)])["zzq"]
     features = F.interpolate(scene.features, (64, 64), mode="bilinear", align_corners=False)[0]
-    rivals = [*trained.centres]
     nearest = segmenter.classes(names).distances(scene.features, None)[0].argmin(0)
-    for label in (1, 2):  # what words find on the picture, but for the background
-        if (nearest == label).any():
-            rivals.append(scene.features[0][:, nearest == label].mean(1))
-    assert len(rivals) > len(trained.centres)
-    rivals = trained.whitened(torch.stack(rivals))
+    present = [label for label in (1, 2) if (nearest == label).any()]  # by words, but for the background
+    assert present
+    found = [scene.features[0][:, nearest == label].mean(1) for label in present]
+    rivals = trained.whitened(torch.stack([*trained.centres, *found]))
     for row in range(0, 64, 3):  # straight from the definition
         for column in range(0, 64, 3):
             v = trained.whitened(features[:, row, column])

@@ -106,7 +106,7 @@ class AskedClasses:
         return self.with_examples(by_word, features, size, found)
 
     def regions(self, features: Tensor) -> Tensor | None:
-        """The mean feature (n,C) of every class that the nearest words find on a picture (1,C,H,W), but for the rest."""
+        """The mean feature (n,C) of every class but the rest that the nearest words find on a picture (1,C,H,W)."""
         if not len(self.prototypes):
             return None
         nearest = self.owners.to(features.device)[decision.nearest(features, self.prototypes)].flatten()

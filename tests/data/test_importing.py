@@ -106,7 +106,7 @@ def test_only_some_classes_in_their_order_and_void_ones(tmp_path):
     [
         (
             [f"class {number}" for number in range(255)],
-            "at most 255 classes, the source has 256: choose with --classes",
+            "at most 255 classes, the source has 256: choose",
         ),
         (["route 6 6 6"], "classes.txt would read a colour in the class name 'route 6 6 6'"),
     ],

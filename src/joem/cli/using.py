@@ -54,7 +54,7 @@ def predict(
             describes, "not: reflection" takes away. Plurals, hyphens and other words for a class that was trained lead
             to it. The background comes by itself.
         add: further names, commas between; may be repeated.
-        prompt: sentence around new names, such as "a photo of a {}", if the model reads some.
+        prompt: sentence around new names, such as "a photo of a {}", if the model reads some; several with | between.
         rule: how seen and unseen classes are decided between; the model's if not given.
         values: the model's if not given; for
         no_background: give every pixel one of the names, instead of leaving the rest to the background.

@@ -13,6 +13,7 @@ from joem.settings import ModelSettings
 
 # A picture that is resized to a shorter side gets no longer than this many times that side.
 _LONGEST = 4
+_LARGE = 1 << 22  # pixels that are normalised at once
 
 
 class Trunk(nn.Module):
@@ -49,15 +50,25 @@ class Trunk(nn.Module):
             self.backbone.requires_grad_(False)
 
     def normalised(self, pictures: Tensor) -> Tensor:
-        """Pictures (...,3,Ho,Wo) on the 0..255 scale as the backbone expects them, (pictures - mean) / std."""
+        """Pictures (...,3,Ho,Wo) on the 0..255 scale as the backbone expects them, (pictures - mean) / std.
+
+        Large ones come resized as `forward` would do it: as floats they would take four times their memory and more.
+        """
         mean, std = (torch.tensor(each, device=pictures.device).view(3, 1, 1) for each in (self.mean, self.std))
-        return (pictures.float() - mean) / std
+        height, width = pictures.shape[-2:]
+        if self.side is None or height * width <= _LARGE:
+            return (pictures.float() - mean) / std
+        size = _with_shorter_side(height, width, self.side)
+        bands = pictures.reshape(-1, *pictures.shape[-3:]).split(max(1, _LARGE // width), dim=-2)
+        # Resizing works along one axis after the other, rows first, which need nothing of each other.
+        narrow = [_resized((band.float() - mean) / std, (band.shape[-2], size[1])) for band in bands]
+        return _resized(torch.cat(narrow, dim=-2), size).reshape(*pictures.shape[:-2], *size)
 
     def forward(self, pictures: Tensor) -> FeatureMaps:
         """The maps of a batch of normalised pictures."""
         if self.side is not None:
             size = _with_shorter_side(pictures.shape[-2], pictures.shape[-1], self.side)
-            pictures = F.interpolate(pictures, size=size, mode="bilinear", align_corners=False, antialias=True)
+            pictures = _resized(pictures, size)
         return cast(FeatureMaps, self.backbone(pictures))
 
     def train(self, mode: bool = True) -> "Trunk":
@@ -77,6 +88,10 @@ def build_trunk(settings: ModelSettings) -> Trunk:
     backbone = build_backbone(settings.backbone, settings.weights, settings.stride)
     mean, std = normalisation(settings.backbone, settings.weights)
     return Trunk(backbone, mean, std, settings.side, settings.freeze_norm, settings.freeze_backbone)
+
+
+def _resized(pictures: Tensor, size: tuple[int, int]) -> Tensor:
+    return F.interpolate(pictures, size=size, mode="bilinear", align_corners=False, antialias=True)
 
 
 def _with_shorter_side(height: int, width: int, side: int) -> tuple[int, int]:

@@ -57,8 +57,9 @@ def read(source: str, wanted: Wanted) -> Source:
     for path, content in zip(files, contents, strict=True):
         split = (split_of_file(path.name) or split_of_folder(path.parent) or path.stem) if len(files) > 1 else None
         masks = Path(wanted.masks) if wanted.masks else path.with_suffix("")
-        by_picture = _by_picture(content, path, faults)
-        for number, image in _listed(content, path, faults).items():
+        images = _listed(content, path, faults)
+        by_picture = _by_picture(content, images, path, faults)
+        for number, image in images.items():
             try:
                 with broken_told(f"{path.name}, picture {number}"):
                     drawn = by_picture.get(number, [])
@@ -115,13 +116,14 @@ def _listed(content: Mapping[str, Any], path: Path, faults: Faults) -> dict[Any,
     return images
 
 
-def _by_picture(content: Mapping[str, Any], path: Path, faults: Faults) -> dict[Any, list[Mapping[str, Any]]]:
-    known = {image.get("id") for image in content["images"] if isinstance(image, dict)}
+def _by_picture(
+    content: Mapping[str, Any], images: Mapping[Any, Any], path: Path, faults: Faults
+) -> dict[Any, list[Mapping[str, Any]]]:
     found: dict[Any, list[Mapping[str, Any]]] = {}
     for annotation in content["annotations"]:
         try:
             with broken_told(f"an annotation in {path.name}"):
-                if annotation["image_id"] not in known:
+                if annotation["image_id"] not in images:
                     raise FileFault.of(STRAY, f"{annotation.get('id', '?')} of picture {annotation['image_id']}")
                 found.setdefault(annotation["image_id"], []).append(annotation)
         except FileFault as fault:
