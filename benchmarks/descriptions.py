@@ -3,7 +3,7 @@
 Every run must be of a fold of held-out seen classes (`joem.calibration.fold_problems`), so that no unseen class and no
 evaluation picture takes part. Each picture kept for scoring is encoded once; only the held-out classes' vectors change.
 
-Run: python benchmarks/descriptions.py RUN [RUN ...]     six minutes per fold of VOC on one core, with stored maps
+Run: python benchmarks/descriptions.py RUN [RUN ...]     25 minutes per fold of VOC beside other work, maps stored
 """
 
 import argparse
