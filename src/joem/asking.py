@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from joem.errors import BadUsage, UnknownWord
 from joem.semantics import alternatives, described, lexicon
+from joem.settings import split_names
 from joem.vocabulary import OTHER, Vocabulary
 
 Asked = str | Sequence[str] | None
@@ -77,18 +78,9 @@ def understand(
     return Question(tuple(groups), tuple(groups.values()), tuple(texts.values()), tuple(notes), rest)
 
 
-def split_names(text: str) -> list[str]:
-    """Names with commas between them.
-
-    >>> split_names("cow, okapi: a striped animal, not: grass")
-    ['cow', 'okapi: a striped animal', 'not: grass']
-    """
-    return [name.strip() for name in text.split(",") if name.strip()]
-
-
 def _listed(asked: str | Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The names that are asked for and those that are excluded, each once."""
-    names = split_names(asked) if isinstance(asked, str) else list(asked)
+    names = list(split_names(asked))
     if isinstance(asked, str) and not names:
         raise BadUsage(f"No class name is in {asked!r}: give names with commas between them, such as 'cow, grass'.")
     names = list(Vocabulary(tuple(dict.fromkeys(names))).names)

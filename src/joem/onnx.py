@@ -23,7 +23,7 @@ from timm.layers.conv2d_same import Conv2dSame, conv2d_same
 from torch import Tensor, nn
 
 from joem import examples
-from joem.decision import RULES, Ranking, Rule, rank
+from joem.decision import NEAREST, RULES, Ranking, Rule, rank
 from joem.engine.model import Model, checked_vectors, find_semantics, word_vectors
 from joem.errors import BadUsage, JoemError, choose
 from joem.examples import Examples, TrainedFeatures
@@ -165,7 +165,7 @@ class OnnxModel:
         return _run(self._network, "features", feed, options)
 
     def labels(
-        self, pixels: Tensor, prototypes: Tensor, unseen: Tensor, rule: str = "nn", value: float | None = None
+        self, pixels: Tensor, prototypes: Tensor, unseen: Tensor, rule: str = NEAREST, value: float | None = None
     ) -> Tensor:
         """Labels (H,W) of a picture (3,H,W) uint8 in one go.
 

@@ -14,7 +14,7 @@ from PIL import Image
 from torch import Tensor
 
 from joem import decision, examples, tiles
-from joem.asking import NOT, Asked, split_names, understand
+from joem.asking import NOT, Asked, understand
 from joem.classes import BY_EXAMPLE, AskedClasses
 from joem.decision import Decision, Norms, Ranking, Score
 from joem.engine.model import Model
@@ -24,6 +24,7 @@ from joem.model_folder import DEFAULT_MODEL, DESCRIPTION, EXAMPLES, WEIGHTS
 from joem.pictures import Mask, Picture, mask_of, pixels_of, reduced
 from joem.result import Explanation, Neighbour, Result
 from joem.semantics import lexicon
+from joem.settings import split_names
 from joem.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ class Segmenter(ModelHubMixin, library_name="joem", pipeline_tag="image-segmenta
         """
         own, known = self.vocabulary, examples.joined(self.model.examples, shown or {})
         new = [name for name in shown or () if name != NOT]
-        listed = split_names(names) if isinstance(names, str) else names
+        listed = split_names(names)
         if new:
             listed = list(dict.fromkeys([*(own.names if listed is None else listed), *new]))
         question = understand(listed, own, background, strict_words, known)

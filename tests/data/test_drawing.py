@@ -83,6 +83,7 @@ def compressed(counts):
 
 
 @given(st.lists(st.integers(0, 5000), max_size=12))
+@settings(deadline=None)
 def test_compressed_run_lengths(counts):
     assert drawing.coco_counts(compressed(counts)) == counts
 

@@ -81,7 +81,7 @@ def test_masks_without_pictures_and_other_files_are_left_alone(folder):
 def test_an_empty_folder_says_so(folder):
     for path in (folder / "images").iterdir():
         path.unlink()
-    assert "images holds no pictures (.bmp, .jpeg, .jpg" in failure(data.Folder, folder)
+    assert "images holds no pictures (.avif, .bmp, .gif" in failure(data.Folder, folder)
 
 
 def test_two_pictures_of_one_name_are_an_error(folder):

@@ -5,7 +5,7 @@ import os
 
 import pytest
 from annotated_sources import SQUARE, cvat, cvat_image, cvat_points, expected, found, save_picture
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 from small_data import failure, save_palette, write_pictures
@@ -77,6 +77,7 @@ def test_pictures_of_one_name_get_that_of_their_folder_and_a_number(tmp_path):
 
 
 @given(st.lists(st.text(min_size=1), max_size=6))
+@settings(deadline=None)
 def test_every_picture_gets_a_name_of_its_own_that_any_system_takes(names):
     given_names = writing._file_names(names, writing.Faults())
     assert len({name.lower() for name in given_names}) == len(names)

@@ -78,9 +78,7 @@ def predict(
     if not any(picture.exists() for picture in pictures):
         raise JoemError("\n".join(f"There is no picture {str(picture)!r}." for picture in pictures))
     segmenter = _segmenter(model, vectors, device, prompt, shown)
-    names = list(segmenter.vocabulary.names) if classes is None else classes
-    further = [name for text in add or () for name in split_names(text)] + [name for name, _, _ in shown]
-    names = list(dict.fromkeys([*names, *further]))
+    names = _wanted(segmenter, classes, add or (), shown)
     own = rule or segmenter.model.recipe.decision.rule
     decision.check_values(own, values)
     request = prediction.Request(
@@ -100,6 +98,15 @@ def predict(
         yield f"  {done.folder}/" + ", ".join(("overlay.png", "mask.png", "result.json", *save))
     told = "\n  ".join(failed)
     return Incomplete(found, f"{len(failed)} of {len(pictures)} pictures failed:\n  {told}" if failed else None)
+
+
+def _wanted(
+    segmenter: "Segmenter", classes: list[str] | None, add: Sequence[str], shown: Sequence[ShownClass]
+) -> list[str]:
+    """The names to ask for, each once: those given or the model's own, those to add, those of examples."""
+    names = segmenter.vocabulary.names if classes is None else classes
+    further = [name for text in add for name in split_names(text)]
+    return list(dict.fromkeys([*names, *further, *(each.name for each in shown)]))
 
 
 def _points_on(shown: Sequence[ShownClass]) -> dict[Path, dict[str, list[tuple[int, int, bool]]]]:

@@ -53,9 +53,9 @@ def run(model: Model, problem: Problem, evaluators: Sequence[Evaluator], picture
     try:
         for index, features, truth in encoded(model, pictures, range(rank, len(pictures), world)):
             ranking = decision.rank(features, prototypes, vocabulary.unseen_indices, size=truth.shape)
-            truth = truth[None].to(prototypes.device)
+            on_device = truth[None].to(prototypes.device)
             for evaluator in evaluators:
-                evaluator.update(index, ranking, truth)
+                evaluator.update(index, ranking, on_device)
     except JoemError as found:
         error = found
     found_by_all = parallel.gathered((error, list(evaluators)))

@@ -41,9 +41,10 @@ def trained_features(model: Model, problem: Problem, seed: int = 0) -> TrainedFe
 
 def spread(features: Tensor, labels: Tensor) -> TrainedFeatures:
     """The centres of classes, and the directions in which pixels (N,C) spread around them most."""
-    present, index = labels.unique(return_inverse=True)
-    counts = torch.bincount(index).unsqueeze(1)
-    centres = torch.zeros(len(present), features.shape[1]).index_add_(0, index, features) / counts
+    counts = torch.bincount(labels)
+    index = (counts > 0).cumsum(0)[labels] - 1  # among the classes that there are
+    counts = counts[counts > 0].unsqueeze(1)
+    centres = torch.zeros(len(counts), features.shape[1]).index_add_(0, index, features) / counts
     within = (features - centres[index]).double()
     variances, axes = torch.linalg.eigh(within.T @ within / len(within))
     kept = min(_DIRECTIONS, len(variances) - 1)

@@ -63,7 +63,7 @@ def read(source: str, wanted: Wanted) -> Source:
 def _parse(path: Path) -> Element:
     try:
         top = ElementTree.parse(path, ElementTree.XMLParser(target=_PlainTree())).getroot()
-    except (OSError, ElementTree.ParseError, ValueError) as error:
+    except (OSError, LookupError, ElementTree.ParseError, ValueError) as error:
         raise JoemError(f"{path} cannot be read as XML: {error}.") from None
     if top is None or top.tag != "annotations" or top.find("track") is not None:
         raise JoemError(f"{path} is not in the format 'CVAT for images 1.1': export the task or project as that.")
