@@ -111,9 +111,8 @@ class AskedClasses:
             return None
         nearest = self.owners.to(features.device)[decision.nearest(features, self.prototypes)].flatten()
         pixels = features[0].flatten(1).T
-        found = [
-            index for index in torch.bincount(nearest).nonzero().flatten().tolist() if self.names[index] != self.rest
-        ]
+        present = torch.bincount(nearest).nonzero().flatten().tolist()
+        found = [index for index in present if self.names[index] != self.rest]
         return torch.stack([pixels[nearest == index].mean(0) for index in found]) if found else None
 
     def with_examples(

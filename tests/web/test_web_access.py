@@ -196,7 +196,7 @@ def test_serve_and_stop(segmenter, tmp_path):
                     assert httpx.get(f"{client.base_url}/health").status_code == 429
         finally:
             process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(120) == 0
         assert process.stderr.read() == ""
 
 

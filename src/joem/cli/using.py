@@ -12,7 +12,6 @@ from joem.cli.checks import ShownClass
 from joem.cli.output import Incomplete
 from joem.cli.parser import Names, RuleValues, Told
 from joem.errors import JoemError
-from joem.settings import split_names
 from joem.web import Limits
 
 if TYPE_CHECKING:
@@ -105,7 +104,7 @@ def _wanted(
 ) -> list[str]:
     """The names to ask for, each once: those given or the model's own, those to add, those of examples."""
     names = segmenter.vocabulary.names if classes is None else classes
-    further = [name for text in add for name in split_names(text)]
+    further = [name.strip() for text in add for name in text.split(",")]  # an empty one is told
     return list(dict.fromkeys([*names, *further, *(each.name for each in shown)]))
 
 
