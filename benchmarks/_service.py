@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx2 as httpx
 import numpy as np
 from numpy.typing import NDArray
 
@@ -33,6 +34,11 @@ class Running:
             if line.startswith("VmRSS"):
                 return int(line.split()[1]) / 1024
         raise RuntimeError("The service has ended by itself.")
+
+    def cached(self) -> float:
+        """Megabytes that it counts for the pictures it keeps."""
+        figures = httpx.get(f"{self.address}/metrics", timeout=90).text.splitlines()
+        return next(float(line.split()[1]) for line in figures if line.startswith("joem_cache_bytes")) / 2**20
 
 
 @contextmanager

@@ -168,8 +168,7 @@ def main():
         while any(client.is_alive() for client in clients):
             memory.append(service.resident())
             time.sleep(0.25)
-        figures = httpx.get(f"{service.address}/metrics").text.splitlines()
-    cache = next(line for line in figures if line.startswith("joem_cache_bytes"))
+        cache = service.cached()
     tell(options, log, memory, cache, service.exit_code)
     sys.exit(bool(log.wrong or service.exit_code))
 
@@ -183,7 +182,9 @@ def tell(options, log, memory, cache, stopped):
     for kind, seconds in sorted(log.seconds.items()):
         times = "".join(f"{1000 * np.percentile(seconds, share):10.0f}" for share in (50, 95, 99))
         print(f"{kind:14}{len(seconds):7}{times}")
-    print(f"scenes let go and sent again: {log.counts['scenes sent again']}; {cache} (limit {CACHE})")
+    print(
+        f"scenes let go and sent again: {log.counts['scenes sent again']}; cache {cache:.0f} of {CACHE / 2**20:.0f} MB"
+    )
     third = len(memory) // 3
     middle, last = max(memory[third : 2 * third]), max(memory[2 * third :])
     print(f"memory of the service: {memory[0]:.0f} MB before, {max(memory):.0f} MB at most; ", end="")

@@ -233,7 +233,8 @@ def soak(model: str, clients: int, minutes: float) -> Outcome:
         for quarter in range(5):
             time.sleep(max(0.0, start + 15 * minutes * quarter - time.monotonic()))
             memory.append(service.resident())
-            print(f"{minutes * quarter / 4:5.1f} min: {log}; memory of the service: {memory[-1]:.0f} MB", flush=True)
+            holds = f"memory of the service: {memory[-1]:.0f} MB, of it counted for pictures: {service.cached():.0f}"
+            print(f"{minutes * quarter / 4:5.1f} min: {log}; {holds}", flush=True)
         over.set()
         for thread in threads:
             thread.join(120)

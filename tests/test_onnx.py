@@ -236,7 +236,7 @@ def test_one_photo_has_the_same_labels_from_python_the_command_line_rest_and_onn
     marked[100:180, 200:300] = 255
     Image.fromarray(marked).save(mask)
     names = ["red circle", "okapi: a striped brown animal", "not: blue ring"]
-    options = {"rule": "cs", "gamma": 0.5, "min_score": 0.4}
+    options = {"rule": "cs", "gamma": 0.5, "min_score": 0.4, "refine": True}
     by_python = segmenter.with_examples("cup", [(photo, mask)])(photo, [*names, "cup"], **options)
     assert {"red circle", "okapi", "cup", "background", "other"} == set(by_python.names)
     assert len(by_python.labels.unique()) >= 4
@@ -251,7 +251,7 @@ def test_one_photo_has_the_same_labels_from_python_the_command_line_rest_and_onn
         "--out",
         str(tmp_path / "out"),
     ]
-    words += ["--example", f"cup={photo},{mask}", "--rule", "cs", "--gamma", "0.5", "--min-score", "0.4"]
+    words += ["--example", f"cup={photo},{mask}", "--rule", "cs", "--gamma", "0.5", "--min-score", "0.4", "--refine"]
     assert cli.main(words) == 0
     by_command_line = np.asarray(Image.open(tmp_path / "out" / "photo" / "mask.png"))
     assert np.array_equal(by_command_line, by_python.labels.numpy())

@@ -23,7 +23,7 @@ ORDER = [
     *("io", "locking", "picture_files", "model_folder", "model_description", "parallel", "progress", "jobs", "examples"),
     *("semantics", "data", "pictures", "models", "losses", "decision", "scores"),
     *("methods", "recipe", "engine", "calibration"),
-    *("overlay", "exchange", "result", "tiles", "asking", "classes", "segmenter", "onnx", "prediction"),
+    *("overlay", "refinement", "exchange", "result", "tiles", "asking", "classes", "segmenter", "onnx", "prediction"),
     *("report", "studies", "web", "cli"),
 ]
 """From top to bottom: a room imports only from rooms before it."""

@@ -9,7 +9,7 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from conftest import spread
-from joem import Segmenter, decision, engine, tiles
+from joem import Segmenter, decision, engine, refinement, tiles
 from joem import recipe as recipes
 from joem.data.scenes import Scenes
 from joem.engine.model import Model
@@ -364,3 +364,10 @@ def test_a_model_from_the_hub_downloads_the_files_it_needs(segmenter, tmp_path, 
 def test_a_device_that_is_not_there_is_bad_usage(segmenter):
     with pytest.raises(BadUsage, match="device 'nonsense' cannot be used"):
         segmenter.to("nonsense")
+
+
+def test_outlines_follow_the_picture_where_that_is_asked_for(segmenter, picture):
+    scene = segmenter.encode(picture)
+    plain, refined = (scene.segment(refine=refine) for refine in (False, True))
+    assert torch.equal(refined.labels, refinement.refine(plain.labels, picture))
+    assert not torch.equal(refined.labels, plain.labels)

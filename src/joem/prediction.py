@@ -30,6 +30,7 @@ class Request:
         strict_words: refuse words that are in no dictionary at hand, instead of noting them.
         min_score: pixels whose score is below it become "other".
         points: examples on some of the pictures, by their resolved paths.
+        refine: let outlines follow the picture's own edges.
         save: what to write beside the three files of every result, see `exchange.WRITERS`.
     """
 
@@ -42,6 +43,7 @@ class Request:
     min_score: float | None = None
     save: Sequence[str] = ()
     points: "Mapping[Path, Points]" = field(default_factory=dict)
+    refine: bool = False
 
     def check(self, segmenter: "Segmenter") -> None:
         """Refuse what cannot be done with any picture, without the visual encoder."""
@@ -57,7 +59,8 @@ class Request:
         scene = segmenter.encode(picture, self.longest)
         options: dict[str, Any] = {"background": self.background, "strict_words": self.strict_words, **self.values}
         points = self.points.get(picture.resolve())
-        return scene.segment(self.names, self.rule, points=points, min_score=self.min_score, **options)
+        options |= {"points": points, "min_score": self.min_score, "refine": self.refine}
+        return scene.segment(self.names, self.rule, **options)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from huggingface_hub import ModelHubMixin, snapshot_download
 from PIL import Image
 from torch import Tensor
 
-from joem import decision, examples, tiles
+from joem import decision, examples, refinement, tiles
 from joem.asking import NOT, Asked, understand
 from joem.classes import BY_EXAMPLE, AskedClasses
 from joem.decision import Decision, Norms, Ranking, Score
@@ -99,8 +99,8 @@ class Segmenter(ModelHubMixin, library_name="joem", pipeline_tag="image-segmenta
         self._torch_model().to(device)
         return self
 
-    def with_prompt(self, prompt: str) -> "Segmenter":
-        """The same networks with another sentence around new names, such as "a photo of a {}".
+    def with_prompt(self, prompt: str | Sequence[str]) -> "Segmenter":
+        """The same networks with another sentence around new names, such as "a photo of a {}", or with several.
 
         Only for models that read sentences. The names of `vocabulary` keep the vectors they were trained with.
         """
@@ -218,6 +218,7 @@ class Scene:
         strict_words: bool = False,
         points: Points | None = None,
         min_score: float | None = None,
+        refine: bool = False,
         **values: float | None,
     ) -> Result:
         """Give every pixel one of the names.
@@ -230,6 +231,7 @@ class Scene:
             strict_words: refuse words that are in no dictionary at hand, instead of noting them.
             points: examples on this picture, {"flag": [(x, y), (x, y, False)]}; False where it is no flag.
             min_score: pixels whose score is below it become "other".
+            refine: let outlines follow the picture's own edges (`refinement.refine`); scores stay those of before.
             values: parameters of rules, such as sigma=0.8 or gamma=0.5; the model's own where not given.
         """
         decision = self._decision(rule, values)  # a mistake in it is told before the work
@@ -237,8 +239,9 @@ class Scene:
         classes, ranking = self.ranked(names, background, strict_words, points)
         labels = decision.decide(ranking)
         scores = None if decision.score is None else partial(self._score, decision.score, classes, ranking, labels)
+        found = labels[0].cpu()
         result = Result(
-            labels[0].cpu(),
+            refinement.refine(found, self.pixels) if refine else found,
             classes.names,
             tuple(classes.names[index] for index in classes.unseen),
             self.pixels,

@@ -246,6 +246,18 @@ def test_a_folder_of_pictures_and_coloured_masks(tmp_path, hugging):
     assert found(tmp_path / "out") == {"photo": LABELS}
 
 
+def test_rows_without_a_mask_or_with_a_damaged_one_are_counted(tmp_path, hugging):
+    datasets, _ = hugging
+    picture = {"bytes": png(MASK), "path": None}
+    rows = {"image": [picture] * 4, "mask": [None, None, {"bytes": b"damaged", "path": None}, picture]}
+    kinds = datasets.Features({"image": datasets.Image(), "mask": datasets.Image()})
+    datasets.Dataset.from_dict(rows, features=kinds).save_to_disk(tmp_path / "saved")
+    message = failure(data.import_masks, "huggingface", tmp_path / "saved", tmp_path / "out", names="cow,dog")
+    assert "3 files that cannot be read: row 0 (it has nothing in the column 'mask'), row 1 (" in message
+    assert "mask of train-000002 is no picture of a known format" in message
+    assert "1 RGB mask, and no colours are given: mask of train-000003" in message
+
+
 def test_a_dataset_that_cannot_be_had(tmp_path, hugging):
     message = failure(data.import_masks, "huggingface", str(tmp_path / "nothing"), tmp_path / "out")
     assert "cannot be loaded" in message

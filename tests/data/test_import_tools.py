@@ -87,12 +87,18 @@ def test_broken_labelme_files_are_all_told(tmp_path):
     write_json(tmp_path / "c.json", labelme([shape("cow", [(1, 1)]), shape("cow", SQUARE, shape_type="star")], "c.png"))
     write_json(tmp_path / "d.json", labelme([{**shape("cow", SQUARE[:2]), "shape_type": "mask", "mask": "x"}], "d.png"))
     write_json(tmp_path / "e.json", labelme([shape("cow", SQUARE)], "e.png", imageHeight=5))
+    write_json(
+        tmp_path / "f.json", labelme([shape("cow", SQUARE[:2], shape_type="mask", mask="YQ==")], "e.png")
+    )
+    write_json(tmp_path / "g.json", labelme([], "gone.png", imageData="x"))
+    write_json(tmp_path / "h.json", labelme([], "gone.png", imageData="YQ=="))
     message = failure(data.import_masks, "labelme", tmp_path, tmp_path / "out")
     assert "a.json is damaged" in message
     assert "b.json ('shapes' is missing)" in message
     assert "c.json, shape 1 (an outline has three or more corners" in message
     assert "1 mask of another size than its picture: e (8x5, picture 8x6)" in message
-    assert "4 pictures with broken annotations" in message
+    assert "6 pictures with broken annotations" in message
+    assert "2 files that cannot be read" in message
 
 
 def test_cvat_lays_shapes_by_their_order_and_keeps_labels_without_shapes(tmp_path):

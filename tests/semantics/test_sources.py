@@ -7,9 +7,8 @@ import pytest
 import torch
 from vector_files import ANIMALS, raw, sha, write_text
 
-from joem import protocols, semantics
+from joem import checksums, protocols, semantics
 from joem.errors import BadUsage, JoemError
-from joem.semantics import word_files
 from joem.semantics.interface import Request
 
 VECTORS = Path(__file__).parents[3] / "shared/data/vectors"
@@ -108,12 +107,12 @@ def test_a_table_of_training_vectors_stands_in_for_the_file(fitted):
 def test_a_hash_is_computed_once_per_state_of_the_file(tmp_path, monkeypatch):
     path = tmp_path / "f"
     path.write_bytes(b"one")
-    assert word_files.sha256(path) == sha(path)
+    assert checksums.sha256(path) == sha(path)
     with monkeypatch.context() as patch:
-        patch.setattr(word_files.hashlib, "file_digest", None)
-        assert word_files.sha256(path) == sha(path)
+        patch.setattr(checksums.hashlib, "file_digest", None)
+        assert checksums.sha256(path) == sha(path)
     path.write_bytes(b"other")
-    assert word_files.sha256(path) == sha(path)
+    assert checksums.sha256(path) == sha(path)
 
 
 def test_a_plus_in_a_file_name_is_no_separator(tmp_path):

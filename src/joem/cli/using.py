@@ -34,6 +34,7 @@ def predict(
     strict_words: bool = False,
     example: list[str] | None = None,
     min_score: float | None = None,
+    refine: bool = False,
     save: tuple[Form, ...] = (),
     longest: int | None = None,
     vectors: Path | None = None,
@@ -61,6 +62,7 @@ def predict(
         example: a class by an example, NAME=PHOTO,MASK, or by points on it, NAME=PHOTO,X:Y,!X:Y (! where it is not);
             may be repeated.
         min_score: from 0 to 1; pixels that are less likely right become "other".
+        refine: let outlines follow the picture's own edges.
         save: further files for each picture.
         longest: look at copies reduced to this longer side, in pixels.
         vectors: where the model's word-vector file is now.
@@ -81,7 +83,7 @@ def predict(
     own = rule or segmenter.model.recipe.decision.rule
     decision.check_values(own, values)
     request = prediction.Request(
-        names, rule, values, longest, not no_background, strict_words, min_score, save, _points_on(shown)
+        names, rule, values, longest, not no_background, strict_words, min_score, save, _points_on(shown), refine
     )
     for note in segmenter.classes(names, not no_background, strict_words).notes:
         print(f"joem: {note}", file=sys.stderr)

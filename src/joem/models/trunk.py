@@ -59,7 +59,7 @@ class Trunk(nn.Module):
         if self.side is None or height * width <= _LARGE:
             return (pictures.float() - mean) / std
         size = _with_shorter_side(height, width, self.side)
-        bands = pictures.reshape(-1, *pictures.shape[-3:]).split(max(1, _LARGE // width), dim=-2)
+        bands = torch.split(pictures.reshape(-1, *pictures.shape[-3:]), max(1, _LARGE // width), dim=-2)
         # Resizing works along one axis after the other, rows first, which need nothing of each other.
         narrow = [_resized((band.float() - mean) / std, (band.shape[-2], size[1])) for band in bands]
         return _resized(torch.cat(narrow, dim=-2), size).reshape(*pictures.shape[:-2], *size)

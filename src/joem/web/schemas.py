@@ -85,6 +85,8 @@ class DecisionRequest(RuleRequest):
     strict_words: bool = Field(False, description="refuse words that are in no dictionary at hand")
     min_score: float | None = Field(None, ge=0, le=1, description='pixels whose score is below it become "other"')
 
+    refine: bool = Field(False, description="let outlines follow the picture's own edges")
+
     def options(self) -> dict[str, Any]:
         """What `Scene.segment` takes besides names and rule."""
         return self.model_dump(exclude={"names", "rule", "examples"})

@@ -1,19 +1,23 @@
 """What a reader of a format gives: the classes of a source, its pictures, and how their labels come about."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from io import BytesIO
 from pathlib import Path, PurePath, PurePosixPath
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
-from joem.data.faults import Fault, Faults, FileFault
+from joem.data.faults import UNREADABLE, Fault, Faults, FileFault
 from joem.data.importing.drawing import Size
-from joem.errors import BadUsage
-from joem.picture_files import SUFFIXES
+from joem.errors import BadUsage, JoemError
+from joem.picture_files import SUFFIXES, read_picture
+
+T = TypeVar("T")
 
 Labels = NDArray[np.int64]
 """Labels (H, W): an index into the classes of the source, or `drawing.NOTHING` or `drawing.UNLABELLED`."""
@@ -180,6 +184,23 @@ def split_of_file(name: str) -> str | None:
     return next((_SPLITS[word] for word in words if word in _SPLITS), None)
 
 
+def read_content(content: Path | bytes, name: str) -> Image.Image:
+    """A picture as it is stored, from its file or the content of one."""
+    with unreadable_told():
+        return read_picture(content if isinstance(content, Path) else BytesIO(content), name)
+
+
+@contextmanager
+def unreadable_told() -> Iterator[None]:
+    """Whatever is wrong with a whole file, as a fault that is counted with its like."""
+    try:
+        yield
+    except FileFault:
+        raise
+    except JoemError as error:
+        raise FileFault(str(error), UNREADABLE, str(error).rstrip(".")) from None
+
+
 @contextmanager
 def broken_told(item: str) -> Iterator[None]:
     """Whatever wrong values in annotations lead to, as a fault of that item."""
@@ -189,6 +210,21 @@ def broken_told(item: str) -> Iterator[None]:
         raise FileFault.of(BROKEN, f"{item} ({error.args[0]!r} is missing)") from None
     except (ValueError, TypeError, AttributeError, IndexError, OverflowError) as error:
         raise FileFault.of(BROKEN, f"{item} ({error})") from None
+
+
+def all_drawn(shapes: Iterable[tuple[str, Callable[[], T]]]) -> list[T]:
+    """What drawing every shape gives, each with its name; the faults of all broken ones come as an `ExceptionGroup`."""
+    drawn: list[T] = []
+    faults: list[FileFault] = []
+    for item, draw in shapes:
+        try:
+            with broken_told(item):
+                drawn.append(draw())
+        except FileFault as fault:
+            faults.append(fault)
+    if faults:
+        raise ExceptionGroup("broken annotations", faults)
+    return drawn
 
 
 def _endings(name: str) -> list[str]:

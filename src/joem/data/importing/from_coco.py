@@ -17,6 +17,7 @@ from joem.data.importing.annotated import (
     PictureFiles,
     Source,
     Wanted,
+    all_drawn,
     broken_told,
     existing,
     files_in,
@@ -138,18 +139,15 @@ def _entry(image: Mapping[str, Any], pictures: PictureFiles, draw: Drawing, spli
 
 
 def _draw(size: Size, *, annotations: Sequence[Mapping[str, Any]], numbers: Mapping[int, int]) -> Labels:
-    shapes: list[tuple[int, list[Region]]] = []
-    faults: list[FileFault] = []
-    for annotation in annotations:
-        try:
-            with broken_told(f"annotation {annotation.get('id', '?')} of picture {annotation['image_id']}"):
-                label = _label(annotation, numbers)
-                shapes.append((label, _regions(annotation.get("segmentation"), size)))
-        except FileFault as fault:
-            faults.append(fault)
-    if faults:
-        raise ExceptionGroup("broken annotations", faults)
+    shapes = all_drawn(
+        (f"annotation {each.get('id', '?')} of picture {each['image_id']}", partial(_shape, each, numbers, size))
+        for each in annotations
+    )
     return paint(size, sorted(shapes, key=lambda shape: -sum(region.area for region in shape[1])))
+
+
+def _shape(annotation: Mapping[str, Any], numbers: Mapping[int, int], size: Size) -> tuple[int, list[Region]]:
+    return _label(annotation, numbers), _regions(annotation.get("segmentation"), size)
 
 
 def _label(described: Mapping[str, Any], numbers: Mapping[int, int]) -> int:

@@ -14,6 +14,7 @@ from joem.data.importing.annotated import (
     PictureFiles,
     Source,
     Wanted,
+    all_drawn,
     broken_told,
     existing,
     split_of_folder,
@@ -80,18 +81,14 @@ def _entry(image: Element, name: str, pictures: PictureFiles, names: Sequence[st
 
 
 def _draw(size: Size, *, shapes: Sequence[Element], names: Sequence[str], name: str) -> Labels:
-    drawn: list[tuple[int, int, list[Region]]] = []
-    faults: list[FileFault] = []
-    for number, shape in enumerate(shapes, 1):
-        try:
-            with broken_told(f"{name}, shape {number}"):
-                level = int(shape.get("z_order", "0"))
-                drawn.append((level, names.index(shape.attrib["label"]), [_region(shape, size)]))
-        except FileFault as fault:
-            faults.append(fault)
-    if faults:
-        raise ExceptionGroup("broken annotations", faults)
+    numbered = enumerate(shapes, 1)
+    drawn = all_drawn((f"{name}, shape {number}", partial(_shape, shape, names, size)) for number, shape in numbered)
     return paint(size, [(label, regions) for _, label, regions in sorted(drawn, key=lambda each: each[0])])
+
+
+def _shape(shape: Element, names: Sequence[str], size: Size) -> tuple[int, int, list[Region]]:
+    """Its level, its label and its pixels."""
+    return int(shape.get("z_order", "0")), names.index(shape.attrib["label"]), [_region(shape, size)]
 
 
 def _region(shape: Element, size: Size) -> Region:

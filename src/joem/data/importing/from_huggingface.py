@@ -2,16 +2,16 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from io import BytesIO
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from joem.data.files import open_image
-from joem.data.importing.annotated import Entry, Labels, Source, Wanted, split_of_folder, without_suffix
+from joem.data.faults import UNREADABLE, FileFault
+from joem.data.importing.annotated import Entry, Labels, Source, Wanted, read_content, split_of_folder, without_suffix
 from joem.data.importing.class_table import ClassTable, read_table
 from joem.data.importing.drawing import Size
 from joem.errors import BadUsage, JoemError
+from joem.picture_files import upright
 
 _IMAGES = ("image", "img", "picture", "pixel_values")
 _MASKS = ("mask", "label", "labels", "annotation", "annotations", "segmentation", "segmentation_mask", "semantic_mask")
@@ -119,10 +119,11 @@ def _take(rows: Any, index: int, column: str, lock: Lock) -> bytes:
     with lock:
         found = rows[index][column]
     if not found:
-        raise JoemError(f"Row {index} has nothing in the column {column!r}.")
+        raise FileFault.of(UNREADABLE, f"row {index} (it has nothing in the column {column!r})")
     content: bytes | None = found["bytes"]
     return content if content is not None else Path(found["path"]).read_bytes()
 
 
 def _draw(size: Size, *, table: ClassTable, take: Callable[[], bytes], name: str) -> Labels:
-    return table.read_mask(open_image(BytesIO(take())), f"mask of {name}", by_colour=False)
+    title = f"mask of {name}"
+    return table.read_mask(upright(read_content(take(), title)), title, by_colour=False)

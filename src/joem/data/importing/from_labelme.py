@@ -4,12 +4,11 @@ import base64
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
+from numpy.typing import NDArray
 
 from joem.data.faults import Faults, FileFault
 from joem.data.importing.annotated import (
@@ -21,10 +20,13 @@ from joem.data.importing.annotated import (
     PictureFiles,
     Source,
     Wanted,
+    all_drawn,
     broken_told,
     existing,
     files_in,
+    read_content,
     split_of_folder,
+    unreadable_told,
     without_suffix,
 )
 from joem.data.importing.class_table import read_table
@@ -48,9 +50,9 @@ def read(source: str, wanted: Wanted) -> Source:
     read_files: dict[Path, Mapping[str, Any]] = {}
     for path in files:
         try:
-            with broken_told(path.name):
+            with unreadable_told(), broken_told(path.name):
                 read_files[path] = _content(path)
-        except JoemError as fault:
+        except FileFault as fault:
             faults.add(fault)
     used = {str(shape["label"]) for content in read_files.values() for shape in content["shapes"]}
     names = list(read_table(wanted.names).names) if wanted.names else sorted(used)
@@ -87,12 +89,17 @@ def _entry(path: Path, name: str, content: Mapping[str, Any], pictures: PictureF
     except FileFault:
         if not content.get("imageData"):
             raise FileFault.of(MISSING, f"{content.get('imagePath')} of {name}") from None
-        image = partial(base64.b64decode, content["imageData"])
+        image = partial(_embedded, content["imageData"], name)
     height, width = content.get("imageHeight"), content.get("imageWidth")
     size = (int(height), int(width)) if height and width else None
     shapes = [shape for shape in content["shapes"] if _kind(shape) not in _NO_AREA]
     draw = partial(_draw, shapes=shapes, names=names, name=name)
     return Entry(without_suffix(name), image, draw, size, split_of_folder(Path(name).parent))
+
+
+def _embedded(text: str, name: str) -> bytes:
+    with broken_told(name):
+        return base64.b64decode(text)
 
 
 def _find(path: Path, content: Mapping[str, Any], pictures: PictureFiles) -> Path:
@@ -103,19 +110,15 @@ def _find(path: Path, content: Mapping[str, Any], pictures: PictureFiles) -> Pat
 
 
 def _draw(size: Size, *, shapes: Sequence[Mapping[str, Any]], names: Sequence[str], name: str) -> Labels:
-    drawn: list[tuple[int, list[Region]]] = []
-    faults: list[FileFault] = []
-    for number, shape in enumerate(shapes, 1):
-        try:
-            with broken_told(f"{name}, shape {number}"):
-                if shape["label"] not in names:
-                    raise ValueError(f"{shape['label']!r} is not among the names given")
-                drawn.append((names.index(shape["label"]), [_region(shape, size)]))
-        except FileFault as fault:
-            faults.append(fault)
-    if faults:
-        raise ExceptionGroup("broken annotations", faults)
+    numbered = enumerate(shapes, 1)
+    drawn = all_drawn((f"{name}, shape {number}", partial(_shape, shape, names, size)) for number, shape in numbered)
     return paint(size, drawn)
+
+
+def _shape(shape: Mapping[str, Any], names: Sequence[str], size: Size) -> tuple[int, list[Region]]:
+    if shape["label"] not in names:
+        raise ValueError(f"{shape['label']!r} is not among the names given")
+    return names.index(shape["label"]), [_region(shape, size)]
 
 
 def _region(shape: Mapping[str, Any], size: Size) -> Region:
@@ -129,13 +132,20 @@ def _region(shape: Mapping[str, Any], size: Size) -> Region:
         radius = math.dist((x0, y0), (x1, y1))
         return ellipse(x0, y0, radius, radius, 0, size)
     if kind == "mask":  # a PNG file, and the corners of where it belongs
-        mask = np.asarray(Image.open(BytesIO(base64.b64decode(shape["mask"])), formats=["PNG"]))
+        mask = _mask(base64.b64decode(shape["mask"]))
         top, left = round(y0), round(x0)
         inside = mask[: max(0, size[0] - top), : max(0, size[1] - left)].astype(bool)
         if min(top, left) < 0 or inside.ndim != 2:
             raise ValueError("its mask is outside of the picture, or no mask")
         return Region(top, left, inside)
     raise ValueError(f"shapes of the kind {kind!r} are not known")
+
+
+def _mask(content: bytes) -> NDArray[Any]:
+    try:
+        return np.asarray(read_content(content, "its mask"))
+    except FileFault as error:
+        raise ValueError(error.item) from None
 
 
 def _note_others(pictures: PictureFiles, entries: Sequence[Entry], notes: Faults) -> None:

@@ -6,7 +6,6 @@ import shutil
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,14 +14,14 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from joem import progress
-from joem.data.faults import OTHER_SIZE, UNREADABLE, Fault, Faults, FileFault
+from joem.data.faults import OTHER_SIZE, Fault, Faults, FileFault
 from joem.data.files import mask_colours, write_mask
 from joem.data.folder import IMAGES
-from joem.data.importing.annotated import Entry, Source
+from joem.data.importing.annotated import Entry, Source, read_content
 from joem.data.importing.class_choice import ClassChoice
 from joem.errors import BadUsage, JoemError
 from joem.io import atomic_folder
-from joem.picture_files import FORMATS, read_picture, upright
+from joem.picture_files import FORMATS, upright
 from joem.vocabulary import VOID
 
 TURNED = Fault(
@@ -120,7 +119,7 @@ def write(
 def _write_one(entry: Entry, name: str, choice: ClassChoice, colours: bytes, draft: Path, link: bool) -> _Written:
     try:
         content = entry.image if isinstance(entry.image, Path) else entry.image()
-        picture = _read(content, entry.name)
+        picture = read_content(content, entry.name)
         labels, turned = _labels(entry, picture, choice)
         file = f"{name}{_suffix(content, picture)}"
         write_mask(draft / "masks" / f"{name}.png", labels, colours, lasting=False)  # the whole folder will be
@@ -134,13 +133,6 @@ def _write_one(entry: Entry, name: str, choice: ClassChoice, colours: bytes, dra
     if np.isin(labels, [*background, VOID]).all():
         notes.append(FileFault.of(EMPTY, entry.name))
     return _Written(file, notes=notes)
-
-
-def _read(content: Path | bytes, name: str) -> Image.Image:
-    try:
-        return read_picture(content if isinstance(content, Path) else BytesIO(content), name)
-    except JoemError as error:
-        raise FileFault(str(error), UNREADABLE, str(error).rstrip(".")) from None
 
 
 def _labels(entry: Entry, picture: Image.Image, choice: ClassChoice) -> tuple[NDArray[np.uint8], bool]:
