@@ -277,6 +277,7 @@ class TrainSettings:
 
     Args:
         epochs: passes over the training pictures.
+        steps: optimiser steps to make at least; where the passes have fewer, there are more of them.
         batch_size: pictures per optimiser step, over all devices and accumulation steps together.
         accumulate: how many parts the batch of a device is cut into to save memory; the gradient is the same but for
             batch statistics, which are those of a part.
@@ -301,6 +302,7 @@ class TrainSettings:
     """
 
     epochs: Count = 50
+    steps: Size = 0
     batch_size: Count = 32
     accumulate: Count = 1
     seed: Seed = 0

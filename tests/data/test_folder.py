@@ -48,7 +48,7 @@ def test_splits_choose_and_order_the_pictures(folder):
 
 
 def test_a_split_without_lists_says_which_file_is_wanted(folder):
-    assert f"needs the file {folder / 'splits' / 'train'}.txt" in failure(data.Folder, folder, "train")
+    assert f"needs the file {folder / 'splits' / 'train'}.txt" in failure(data.Folder, folder, "test")
 
 
 @pytest.mark.parametrize("part", ["images", "masks", "classes.txt"])
@@ -142,3 +142,11 @@ def test_writing_never_overwrites_and_knows_what_a_mask_can_hold(tmp_path):
     assert "is not empty" in failure(data.write_folder, data.Scenes(1), tmp_path, kind=BadUsage)
     many = Masks([CLEAN], names=tuple(f"class{i}" for i in range(256)))
     assert "at most 255 classes, the dataset has 256" in failure(data.write_folder, many, tmp_path / "x")
+
+
+def test_a_folder_without_lists_keeps_every_fifth_picture_back(tmp_path):
+    data.write_folder(data.Scenes(11, 32), tmp_path / "data")
+    train, val = (data.Folder(tmp_path / "data", split) for split in ("train", "val"))
+    names = [item.name for item in data.Folder(tmp_path / "data").items]
+    assert [item.name for item in val.items] == names[4::5]
+    assert sorted(item.name for item in (*train.items, *val.items)) == names

@@ -87,9 +87,7 @@ def test_broken_labelme_files_are_all_told(tmp_path):
     write_json(tmp_path / "c.json", labelme([shape("cow", [(1, 1)]), shape("cow", SQUARE, shape_type="star")], "c.png"))
     write_json(tmp_path / "d.json", labelme([{**shape("cow", SQUARE[:2]), "shape_type": "mask", "mask": "x"}], "d.png"))
     write_json(tmp_path / "e.json", labelme([shape("cow", SQUARE)], "e.png", imageHeight=5))
-    write_json(
-        tmp_path / "f.json", labelme([shape("cow", SQUARE[:2], shape_type="mask", mask="YQ==")], "e.png")
-    )
+    write_json(tmp_path / "f.json", labelme([shape("cow", SQUARE[:2], shape_type="mask", mask="YQ==")], "e.png"))
     write_json(tmp_path / "g.json", labelme([], "gone.png", imageData="x"))
     write_json(tmp_path / "h.json", labelme([], "gone.png", imageData="YQ=="))
     message = failure(data.import_masks, "labelme", tmp_path, tmp_path / "out")

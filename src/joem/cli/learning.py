@@ -35,7 +35,9 @@ def quickstart(*, out: Path = Path("quickstart"), recipe: str = "scenes", seed: 
     return numbers
 
 
-def train(recipe: str, *, out: Path | None = None, resume: bool = False, changes: Changes) -> Told:
+def train(
+    recipe: str, *, out: Path | None = None, resume: bool = False, no_validation: bool = False, changes: Changes
+) -> Told:
     """Train a recipe on the classes you have masks for.
 
     Every setting of the recipe can be given as --SECTION.KEY VALUE; with the recipe before --help, its own values and
@@ -48,6 +50,7 @@ def train(recipe: str, *, out: Path | None = None, resume: bool = False, changes
         recipe: a YAML file, or the name of one in the box: joem data --recipes lists them.
         out: folder of the run; runs/RECIPE if not given.
         resume: go on from the newest checkpoint of the folder.
+        no_validation: do not look at evaluation pictures at the end.
         changes: settings of the recipe to replace.
     """
     checks.recipe_files(recipe, changes)
@@ -55,9 +58,19 @@ def train(recipe: str, *, out: Path | None = None, resume: bool = False, changes
     from joem import recipe as recipes
 
     folder = out or Path("runs") / Path(recipe).stem
-    engine.train(recipes.load(recipe, changes), folder, resume=resume)
+    settings = recipes.load(recipe, changes)
+    model = engine.train(settings, folder, resume=resume)
     yield f"Trained. Model: {folder / 'model'}   metrics: {folder / 'metrics*.csv'}"
-    return {"model": str(folder / "model"), "metrics": sorted(str(path) for path in folder.glob("metrics*.csv"))}
+    found = None if no_validation else engine.validate(model)
+    if found is not None:
+        yield f"On {found.images} pictures kept back, by {found.decision}:"
+        yield from table("", [("", found.to_dict())])
+        yield engine.verdict(found)
+    return {
+        "model": str(folder / "model"),
+        "metrics": sorted(str(path) for path in folder.glob("metrics*.csv")),
+        "validation": found and {**found.to_dict(), "verdict": engine.verdict(found)},
+    }
 
 
 def tune(

@@ -23,6 +23,9 @@ IMAGES = SUFFIXES
 MASKS = {".png", ".bmp", ".tif", ".tiff"}
 """How the names of picture and mask files may end."""
 
+KEPT_BACK = ("train", "val")
+"""Splits that a folder without lists has: every fifth picture is kept back from training, to evaluate on."""
+
 _CLASS = re.compile(r"(?P<name>.+?)(\s+(#(?P<hex>[0-9a-fA-F]{6})|(?P<rgb>\d{1,3}\s+\d{1,3}\s+\d{1,3})))?")
 
 
@@ -36,7 +39,8 @@ class Folder(FileDataset):
 
     Args:
         root: the folder that holds all of that.
-        split: a list of picture names in splits/, such as train for splits/train.txt; all pictures if None.
+        split: a list of picture names in splits/, such as train for splits/train.txt; all pictures if None. Where there
+            is no splits/, val is every fifth picture and train the others.
     """
 
     def __init__(self, root: str | Path, split: str | None = None) -> None:
@@ -109,6 +113,8 @@ def _look(folder: Path, split: str | None) -> _Found:
     stems = list(images)
     if not images:
         faults.add(JoemError(f"{folder / 'images'} holds no pictures ({', '.join(sorted(IMAGES))})."))
+    elif split in KEPT_BACK and not (folder / "splits").exists():
+        stems = [stem for number, stem in enumerate(stems) if (number % 5 == 4) == (split == "val")]
     elif split is not None:
         try:
             stems = _read_split(folder, split, images, faults)

@@ -25,7 +25,7 @@ from joem.decision.score import Score
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from joem.decision.ranking import Norms, Ranking, distances, nearest, norms, rank
+    from joem.decision.ranking import Norms, Ranking, Window, distances, nearest, norms, rank, windows
     from joem.vocabulary import Classes
 
 __all__ = [
@@ -37,6 +37,7 @@ __all__ = [
     "Ranking",
     "Rule",
     "Score",
+    "Window",
     "apollonius",
     "calibrated",
     "calibrated_stacking",
@@ -48,9 +49,10 @@ __all__ = [
     "parameter_of",
     "parameters",
     "rank",
+    "windows",
 ]
 
-_OF_RANKING = ("Norms", "Ranking", "distances", "nearest", "norms", "rank")
+_OF_RANKING = ("Norms", "Ranking", "Window", "distances", "nearest", "norms", "rank", "windows")
 
 
 def __getattr__(name: str) -> Any:

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from joem.decision import search
-from joem.decision.search import Band, Work, affine, find_best, scores, squared_norms
+from joem.decision.search import Band, Window, Work, affine, find_best, scores, squared_norms, windows
 from joem.errors import BadUsage
 from joem.vocabulary import Classes, class_mask
 
@@ -43,6 +43,9 @@ class Ranking(NamedTuple):
     """Label of the nearest unseen class, int64."""
     unseen_distance: Tensor
     """Distance to it."""
+
+
+__all__ = ["Norms", "Ranking", "Window", "distances", "nearest", "norms", "rank", "windows"]
 
 
 class Norms(NamedTuple):
@@ -121,7 +124,8 @@ def rank(
         features: v, (B,C,H,W).
         prototypes: mu, (K,C).
         unseen: indices of the unseen classes, or K booleans; none and all are allowed.
-        size: (Ho,Wo) the features are upsampled to before the distance is taken; None keeps (H,W).
+        size: (Ho,Wo) the features are upsampled to before the distance is taken, or a `Window` of that, to rank some
+            of its rows; None keeps (H,W).
         known: what `norms` gave for the same features and size; saves a quarter of the time with few classes.
 
     >>> ranking = rank(torch.zeros(1, 1, 1, 1), torch.tensor([[3.0], [1.0], [2.0]]), unseen=[1])

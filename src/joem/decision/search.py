@@ -19,10 +19,38 @@ from joem.errors import BadUsage, JoemError
 BUDGET = 24 << 20
 """Bytes of working memory to stay near; one row of the image and what it is interpolated from always fit."""
 
+WINDOW = 1 << 21
+"""Pixels of a window, see `windows`: a ranking takes 28 bytes for each."""
+
 _SEEN_BY_GLIBC = 31 << 20  # just below the largest block that glibc adapts to
 BLOCK = 1024  # classes scored together
 _GROUPS = 32  # groups in which the classes of a large block are searched
 _TILE = 1 << 21  # interpolated scores held at a time, 8 MB: few enough for the cache, enough for all threads
+
+
+class Window(NamedTuple):
+    """The rows from `top` up to `bottom` of an image; it stands where a size may, for what is too large to hold."""
+
+    height: int
+    width: int
+    top: int
+    bottom: int
+
+    @property
+    def rows(self) -> slice:
+        """The rows of it in the whole."""
+        return slice(self.top, self.bottom)
+
+
+def windows(size: tuple[int, int]) -> list[Window]:
+    """An image in windows from top to bottom; one of ordinary size in one.
+
+    >>> [(each.top, each.bottom) for each in windows((10, 1 << 19))]
+    [(0, 4), (4, 8), (8, 10)]
+    """
+    height, width = size
+    rows = max(1, WINDOW // width)
+    return [Window(height, width, top, min(top + rows, height)) for top in range(0, height, rows)]
 
 
 class Axis(NamedTuple):
@@ -92,14 +120,16 @@ class Work:
     ) -> None:
         _check(features, prototypes)
         batch, channels, height, width = features.shape
-        self.size = _checked_size((height, width) if size is None else size)
+        whole = _checked_window((height, width) if size is None else size)
+        self.size, self._height = (whole.bottom - whole.top, whole.width), whole.height
         self.dtype = torch.promote_types(torch.promote_types(features.dtype, prototypes.dtype), torch.float32)
         # A lone row or column is repeated, so that every feature has neighbours.
         self._features = features.expand(batch, channels, max(height, 2), max(width, 2))
         self.centre = features.mean((0, 2, 3), dtype=self.dtype) if centre is None else centre
         self.prototypes = prototypes.to(self.dtype) - self.centre
         source = self._features.shape[2:]
-        self._vertical, self._horizontal = map(partial(_axis, like=self.centre), source, self.size)
+        down, self._horizontal = map(partial(_axis, like=self.centre), source, (whole.height, whole.width))
+        self._vertical = Axis(*(part[whole.rows] for part in down))
 
     def blocks(self, *sides: Tensor) -> list[Block]:
         """The classes of one or two sides in blocks, each with its part of every side."""
@@ -134,7 +164,7 @@ class Work:
         _, channels, height, width = self._features.shape
         classes = len(self.prototypes)
         # Numbers held per row: some for each pixel, and the features and scores below it in two copies.
-        numbers = 32 * self.size[1] + 2 * width * (channels + min(classes, BLOCK)) * height / self.size[0]
+        numbers = 32 * self.size[1] + 2 * width * (channels + min(classes, BLOCK)) * height / self._height
         bands = math.ceil(self.size[0] * numbers * self.dtype.itemsize / BUDGET)
         return math.ceil(self.size[0] / bands)
 
@@ -285,11 +315,13 @@ def _check(features: Tensor, prototypes: Tensor) -> None:
             raise JoemError(f"{name} hold NaN or infinite values, so no class is nearest: check what made them.")
 
 
-def _checked_size(size: Sequence[int]) -> tuple[int, int]:
+def _checked_window(size: Sequence[int]) -> Window:
+    if isinstance(size, Window):
+        return size
     try:
         height, width = (operator.index(value) for value in size)
     except (TypeError, ValueError):
         height = width = 0
     if height < 1 or width < 1:
         raise BadUsage(f"size must be two positive integers, the image's (height, width), got {size}.")
-    return height, width
+    return Window(height, width, 0, height)

@@ -1,6 +1,6 @@
 """The loop on Lightning Fabric, checkpoints, resume, stored maps and the one evaluation loop."""
 
-from joem.engine.evaluation import Evaluation, Evaluator, PictureScores, Scoring, encoded, evaluate, run
+from joem.engine.evaluation import Evaluation, Evaluator, PictureScores, Scoring, encoded, evaluate, run, validate
 from joem.engine.fabric import launched, layout
 from joem.engine.looks import trained_features
 from joem.engine.memory import return_freed_memory, reuse_freed_memory
@@ -9,6 +9,7 @@ from joem.engine.new_class import add_class
 from joem.engine.problem import Problem, open_problem
 from joem.engine.stored_maps import MapStore
 from joem.engine.training import train
+from joem.engine.verdict import verdict
 from joem.errors import Interrupted
 from joem.model_folder import check_folder
 
@@ -33,4 +34,6 @@ __all__ = [
     "run",
     "train",
     "trained_features",
+    "validate",
+    "verdict",
 ]

@@ -2,17 +2,17 @@
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self
 
 import torch
 from torch import Tensor
 
-from joem import decision, parallel, progress, scores
+from joem import data, decision, parallel, progress, scores
 from joem.data import Dataset
 from joem.decision import Decision, Ranking
 from joem.engine.model import Model
-from joem.engine.problem import Problem
+from joem.engine.problem import Problem, open_problem
 from joem.engine.stored_maps import MapStore
 from joem.errors import BadUsage, JoemError
 from joem.models import Inputs
@@ -88,6 +88,25 @@ def evaluate(model: Model, problem: Problem, decisions: Sequence[Decision]) -> "
     scorings = [Scoring(each, problem.vocabulary) for each in decisions]
     seconds = run(model, problem, scorings)
     return [scoring.result(seconds) for scoring in scorings]
+
+
+def validate(model: Model, most: int = 200) -> "Evaluation | None":
+    """A short look at the evaluation pictures of a model's own data, by its own rule; None where there are none.
+
+    Args:
+        model: a trained one.
+        most: how many pictures, evenly spread over them.
+    """
+    try:
+        problem = open_problem(model.recipe.data, needed=("val",))
+    except JoemError:
+        return None
+    count = len(problem.val)
+    if not count:
+        return None
+    kept = sorted({index * count // min(count, most) for index in range(min(count, most))})
+    (found,) = evaluate(model, replace(problem, val=data.View(problem.val, kept)), [model.recipe.decision])
+    return found
 
 
 class _Reader:

@@ -146,8 +146,9 @@ class Run:
         lengths = self.recipe.method.stage_lengths
         for name in lengths:
             choose(f"stage of {self.recipe.method.name}", name, self.model.method.stages)
-        epochs = [self.recipe.train.epochs * lengths.get(stage, 1.0) for stage in self.stages]
-        return list(accumulate(round(count * self.steps_per_epoch) for count in epochs))
+        settings = self.recipe.train
+        least = max(settings.epochs * self.steps_per_epoch, settings.steps)
+        return list(accumulate(round(least * lengths.get(stage, 1.0)) for stage in self.stages))
 
     @property
     def metrics(self) -> list[Path]:

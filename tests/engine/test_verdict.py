@@ -1,0 +1,64 @@
+"""What a training came to, in words; the length of a training by steps."""
+
+import torch
+
+from conftest import make_run, make_tiny
+from joem import cli, engine, scores
+from joem.decision import Decision
+from joem.engine import Evaluation
+from joem.vocabulary import Vocabulary
+
+NAMES = Vocabulary(("background", "cow", "bus"), unseen=("bus",), background="background")
+
+
+def said(confusion) -> str:
+    counts = torch.tensor(confusion)
+    return engine.verdict(Evaluation(Decision(), scores.scores(counts, (2,)), counts, NAMES, 3, 1.0))
+
+
+def test_one_label_for_all_pixels_is_called_so():
+    assert said([[900, 0, 0], [60, 1, 0], [39, 0, 0]]).startswith(
+        "All pixels are background: the model learned nothing"
+    )
+
+
+def test_worse_than_one_colour_is_called_so():
+    told = said([[500, 200, 200], [50, 5, 5], [20, 10, 10]])
+    assert told.startswith("Worse than one colour: the mean IoU is ")
+    assert "30.0 if all pixels were background" in told  # 900 of 1000 pixels, a third of the classes
+
+
+def test_what_was_learned_is_counted():
+    told = said([[880, 10, 10], [10, 48, 2], [30, 5, 5]])
+    assert told.startswith("2 of the 3 classes that are shown are found")
+
+
+def test_nothing_labelled_is_told():
+    assert "No pixel" in said([[0, 0, 0]] * 3)
+
+
+def test_steps_make_a_training_as_long_but_not_shorter(tiny):
+    assert make_run(tiny).steps == 4
+    assert make_run(make_tiny(train={"steps": 3})).steps == 4
+    assert make_run(make_tiny(train={"steps": 9})).steps == 9
+
+
+def test_a_training_ends_with_a_verdict(tmp_path, capsys):
+    words = [
+        "train",
+        "scenes",
+        "--data.size",
+        "64",
+        "--data.train_count",
+        "8",
+        "--data.val_count",
+        "3",
+        "--data.crop",
+        "64",
+    ]
+    words += ["--model.backbone", "tu-test_efficientnet", "--model.weights", "none", "--model.head.channels", "8"]
+    words += ["--train.epochs", "1", "--train.batch_size", "8", "--out", str(tmp_path / "run")]
+    assert cli.main(words) == 0
+    told = capsys.readouterr().out
+    assert "On 3 pictures kept back" in told
+    assert "All pixels are" in told or "Worse than one colour" in told  # one step teaches nothing
