@@ -132,7 +132,8 @@ class OnnxModel:
         if not Path(path).is_file():
             raise JoemError(f"There is no exported model {str(path)!r}: joem export MODEL --out {path} writes one.")
         network = _session(path)
-        notes = network.get_modelmeta().custom_metadata_map
+        with damage_told(path, ADVICE):
+            notes = network.get_modelmeta().custom_metadata_map
         if _DESCRIBED not in notes:
             raise JoemError(f"{path} was not written by joem export: it does not say which classes it knows.")
         with damage_told(path, ADVICE):

@@ -48,7 +48,7 @@ def test_splits_choose_and_order_the_pictures(folder):
 
 
 def test_a_split_without_lists_says_which_file_is_wanted(folder):
-    assert f"needs the file {folder / 'splits' / 'train'}.txt" in failure(data.Folder, folder, "test")
+    assert f"needs the file {folder / 'splits' / 'test'}.txt" in failure(data.Folder, folder, "test")
 
 
 @pytest.mark.parametrize("part", ["images", "masks", "classes.txt"])

@@ -73,8 +73,8 @@ class Pictures(Kind):
             refused = error
         try:
             read_picture(content, 1_000_000)
-        except Refusal:
-            return
+        except Refusal as error:
+            refused = refused or JoemError(error.detail)
         if refused is not None:
             raise refused
 
