@@ -34,7 +34,7 @@ class Region(NamedTuple):
 def regions(result: "Result") -> Iterator[Region]:
     """The connected regions of a result, class by class, without the background."""
     labels = result.labels.numpy()
-    for label in np.unique(labels).tolist():
+    for label in np.flatnonzero(np.bincount(labels.ravel())).tolist():
         if result.names[label] in result.unasked:
             continue
         numbers = components(labels == label)
@@ -163,7 +163,7 @@ def label_studio(result: "Result", file_name: str, from_name: str, to_name: str)
         "original_height": height,
         "image_rotation": 0,
     }
-    drawn = []
+    drawn: list[dict[str, Any]] = []
     for region in regions(result):
         for outline in polygons(region.mask):
             ring = np.array(outline).reshape(-1, 2)[:-1]  # the last point is the first
@@ -208,7 +208,7 @@ def _write(path: Path, value: Any) -> Path:
 
 def _cut_outs(result: "Result", folder: Path, file_name: str) -> Path:
     """A PNG picture for every name that occurs, in a folder; each begins with its label in mask.png."""
-    path, present = folder / "cut-outs", result.labels.unique().tolist()
+    path, present = folder / "cut-outs", np.flatnonzero(np.bincount(result.labels.flatten())).tolist()
     with atomic_folder(path) as draft:
         for label in present:
             if (name := result.names[label]) not in result.unasked:

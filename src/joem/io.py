@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+_NO_MEMORY = ("can't allocate memory", "out of memory", "Storage size calculation overflowed")  # in torch's words
 _DRAFT, _OLD = ".draft-", ".old-"  # what stands between a name and what makes it unique
 
 
@@ -141,13 +142,18 @@ def damage_told(name: Path | str, advice: str = "") -> Iterator[None]:
         if isinstance(error, JoemError) and not isinstance(error, BadUsage):
             raise
         reason = str(error).rstrip(".") or type(error).__name__
-        if isinstance(error, MemoryError) or "can't allocate memory" in reason:
+        if is_lack_of_memory(error):
             told = f"There is not enough memory for {name}"
         elif isinstance(error, OSError) and error.errno is not None:
             told = f"{name} cannot be read"
         else:
             told = f"{name} is damaged"
         raise JoemError(f"{told}: {reason}. {advice}".rstrip()) from None
+
+
+def is_lack_of_memory(error: Exception) -> bool:
+    """Whether an error is Python's or torch's word for too little memory."""
+    return isinstance(error, MemoryError) or any(each in str(error) for each in _NO_MEMORY)
 
 
 def require(found: Any, names: Iterable[str], path: Path) -> None:

@@ -31,7 +31,7 @@ def cs(*hious, rule="cs"):
 
 
 def fold(value=0.1, **curves):
-    return {"lambda": value, "held_out": [], "curves": curves}
+    return {"lambda": value, "held_out": [], "curves": curves, "pixels": []}
 
 
 def test_the_least_correction_within_a_point_is_chosen():
@@ -87,7 +87,7 @@ def test_the_lambda_whose_rule_reaches_most_is_best(tiny):
 
 
 def test_lambda_is_told_only_where_there_is_one(tiny):
-    trial = {"held_out": [], "curves": {"cs": cs(30, 55, 30), "ac": curve(30, 40, 30, 20)}}
+    trial = {"held_out": [], "pixels": [], "curves": {"cs": cs(30, 55, 30), "ac": curve(30, 40, 30, 20)}}
     found = choosing.conclude(tiny.changed(method={"name": "spnet"}), [trial])
     assert found.sc_weight is None
     assert "lambda" not in found.reason

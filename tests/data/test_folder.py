@@ -1,4 +1,5 @@
 import pickle
+import time
 
 import numpy as np
 import pytest
@@ -7,6 +8,7 @@ from PIL import Image
 from small_data import CLEAN, Masks, failure, save_palette, write_pictures
 
 from joem import data
+from joem.data.folder import read_class
 from joem.errors import BadUsage
 from joem.vocabulary import VOID, colours
 
@@ -150,3 +152,27 @@ def test_a_folder_without_lists_keeps_every_fifth_picture_back(tmp_path):
     names = [item.name for item in data.Folder(tmp_path / "data").items]
     assert [item.name for item in val.items] == names[4::5]
     assert sorted(item.name for item in (*train.items, *val.items)) == names
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "colour"),
+    [
+        ("cow", "cow", None),
+        ("  red  fox\t", "red  fox", None),
+        ("cow #408000", "cow", (64, 128, 0)),
+        ("red fox   #408000 ", "red fox", (64, 128, 0)),
+        ("cow 64 128 0", "cow", (64, 128, 0)),
+        ("1 2 3 4", "1", (2, 3, 4)),
+        ("1 2 3", "1 2 3", None),
+        ("#408000", "#408000", None),
+        ("cow #40800", "cow #40800", None),
+        ("cow 1 2 ٣", "cow 1 2 ٣", None),
+        ("cow" + " " * 30_000 + "fox", "cow" + " " * 30_000 + "fox", None),
+        ("cow" + " " * 30_000 + "#408000", "cow", (64, 128, 0)),
+    ],
+    ids=lambda value: value[:12] if isinstance(value, str) else None,
+)
+def test_a_line_of_classes_is_a_name_and_maybe_a_colour(line, name, colour):
+    started = time.monotonic()
+    assert read_class(line, "line 1") == (name, colour)
+    assert time.monotonic() - started < 1

@@ -1,6 +1,8 @@
 """Models on disk: saved whole, loaded strictly, and what is wrong with a folder is named."""
 
 import json
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,6 +12,7 @@ from joem import data
 from joem.engine import Model
 from joem.errors import BadUsage, JoemError
 from joem.io import read_tensors, write_tensors
+from joem.model_description import check_description
 
 
 def test_methods_never_hold_vectors_of_unseen_classes(tiny):
@@ -103,3 +106,65 @@ def test_a_model_is_never_saved_over_other_files(tiny, tmp_path):
     with pytest.raises(BadUsage, match="is a file, and a model is a folder"):
         model.save(folder / "thesis.txt")
     assert (folder / "thesis.txt").read_text() == "important"
+
+
+def changed(description, place, value):
+    """A description with the value at a place, such as "vocabulary.names", replaced."""
+    *path, last = place.split(".")
+    holder = description
+    for key in path:
+        holder = holder[int(key) if key.isdigit() else key]
+    holder[int(last) if last.isdigit() else last] = value
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "told"),
+    [
+        ("vocabulary.names", 3, r"vocabulary.names: Input should be a valid list, got 3"),
+        ("vocabulary.names.1", "background", "Class names in names must differ"),
+        ("vocabulary.background", "gone", "Unknown background class 'gone'"),
+        ("vocabulary.unseen", ["gone"], "Unknown unseen class 'gone'"),
+        ("added", 99, "99 classes were added, but there are"),
+        ("semantics.parts.0.dimension", 49, r"the shape \(\d+, 50\), expected \(\d+, 49\) finite numbers"),
+        ("semantics.parts.0.scale", float("nan"), "scale: Input should be"),
+        ("semantics.parts.0.centre", [1.0], "expected vectors of 50 numbers"),
+        ("semantics.parts.0.package", None, "it does not say where the vectors come from"),
+        ("semantics.spec", "glove+glove", "is damaged: "),
+        ("normalisation.std", [0, 1, 1], "normalisation.std.0: Input should be greater than 0, got 0"),
+        ("recipe.model.head.channels", 5_000_000, "networks that are far larger than the weights beside it"),
+        ("recipe.model.backbone", "tu-hf-hub:some/where", "model.backbone: String should match pattern"),
+        ("recipe.model.backbone", "no-such-network", "Unknown backbone"),
+        ("recipe.method.name", "no-such-method", "Unknown method"),
+        ("recipe.train.seed", 10**5000, "train.seed: .*got a number of thousands of digits"),
+    ],
+)
+def test_a_description_that_cannot_be_is_refused_with_the_file(tiny, tmp_path, place, value, told):
+    folder = fresh_model(tiny).save(tmp_path / "m")
+    described = json.loads((folder / "model.json").read_text())
+    changed(described, place, value)
+    limit = sys.get_int_max_str_digits()
+    sys.set_int_max_str_digits(0)
+    (folder / "model.json").write_text(json.dumps(described))
+    sys.set_int_max_str_digits(limit)
+    with pytest.raises(JoemError, match=rf"(?s)^{folder}/\S+ is damaged: .*({told}|integer string)") as caught:
+        Model.load(folder)
+    assert not isinstance(caught.value, BadUsage)
+
+
+@pytest.mark.parametrize("name", ["vocabulary_vectors", "semantic.weight"])
+def test_tensors_that_are_not_numbers_are_refused_with_the_file(tiny, tmp_path, name):
+    folder = fresh_model(tiny).save(tmp_path / "m")
+    tensors = read_tensors(folder / "weights.safetensors")
+    tensors[name][0, 0] = float("nan")
+    write_tensors(folder / "weights.safetensors", tensors)
+    with pytest.raises(JoemError, match=r"weights\.safetensors is damaged: .*numbers"):
+        Model.load(folder)
+
+
+def test_what_is_written_fits_the_schema(tiny):
+    model = fresh_model(tiny)
+    described = json.loads(json.dumps(model.description()))
+    assert check_description(described, Path("m")) == described
+    exported = {**described, "vectors": model.vectors.tolist(), "stride": 4, "rules": [{"name": "nn"}]}
+    with pytest.raises(JoemError, match=r"m is damaged: rules\.0\.parameter: Field required"):
+        check_description(exported, Path("m"), exported=True)

@@ -8,7 +8,23 @@ from random import Random
 from typing import Any
 
 _NUMBERS = (0, 1, -1, 127, 128, 255, 256, 32767, 65535, 2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1)
-_WORDS = ("", " ", "\0", "\n", "é", "\ud800", "𝔁", "{}", "|", "not:", "a" * 1000, "../../etc/passwd", "1e999", "%s", "<b>")
+_WORDS = (
+    "",
+    " ",
+    "\0",
+    "\n",
+    "é",
+    "\ud800",
+    "𝔁",
+    "{}",
+    "|",
+    "not:",
+    "a" * 1000,
+    "../../etc/passwd",
+    "1e999",
+    "%s",
+    "<b>",
+)
 _ODD: tuple[Any, ...] = (
     *(None, True, False, 0, 1, -1, 2, 255, 2**31, -(2**31), 2**63, 10**30, 10**400, 0.0, -0.0, 0.5, 1e-30, 1e30, 1e308),
     *(math.nan, math.inf, -math.inf, [], {}, [[]], [0], [None], {"": 0}, {"name": "x"}, [0.5, 1.5], *_WORDS),
@@ -99,9 +115,21 @@ def damaged_tree(tree: Any, random: Random) -> Any:
         if not holders:
             return random.choice(_ODD)
         holder = random.choice(holders)
-        key = random.choice(list(holder)) if isinstance(holder, dict) else random.randrange(len(holder))
-        _change(holder, key, random)
+        if isinstance(holder, list) and len(holder) > 8 and random.random() < 0.8:
+            holder = random.choice(
+                [each for each in holders if isinstance(each, dict)] or holders
+            )  # not rows of numbers
+        key = _key(holder, random)
+        if random.random() < 0.4:
+            other = random.choice(holders)
+            holder[key] = copy.deepcopy(other[_key(other, random)])  # a value that is right elsewhere
+        else:
+            _change(holder, key, random)
     return tree
+
+
+def _key(holder: Any, random: Random) -> Any:
+    return random.choice(list(holder)) if isinstance(holder, dict) else random.randrange(len(holder))
 
 
 def _change(holder: Any, key: Any, random: Random) -> None:

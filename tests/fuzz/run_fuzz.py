@@ -65,7 +65,7 @@ def _try_all(name: str, count: int, results: Path) -> None:
 def _watched(name: str, batch: range) -> Iterator[tuple[int, str, str]]:
     """What comes of a batch; it ends with the first input that has to be killed."""
     command = [sys.executable, str(Path(__file__)), "--child", name, str(batch.start), str(batch.stop)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(map(str, _paths()))}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     with tempfile.TemporaryFile() as errors:
         child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, env=environment)
         number, deadline = batch.start, time.monotonic() + STARTING
@@ -151,12 +151,8 @@ def _last_lines(errors: object) -> str:
     return errors.read()[-2000:].decode(errors="replace")
 
 
-def _paths() -> list[Path]:
-    return [HERE, HERE.parent]
-
-
 def _kinds() -> dict:
-    sys.path[:0] = map(str, _paths())
+    sys.path[:0] = [str(HERE), str(HERE.parent)]  # where pytest finds the helpers of tests
     from inputs import KINDS
 
     return KINDS

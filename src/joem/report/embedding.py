@@ -279,7 +279,8 @@ def _some_of_each(labels: Tensor, most: int) -> Tensor:
 
 def _main_axes(variation: Tensor) -> Tensor:
     """The two axes (C,2) of the largest variation, which is symmetric (C,C)."""
-    return torch.linalg.eigh(variation).eigenvectors[:, -2:].flip(1)
+    axes: Tensor = torch.linalg.eigh(variation).eigenvectors[:, -2:].flip(1)
+    return axes
 
 
 def _common_plane(prototypes: Tensor, features: Tensor, labels: Tensor, seen: Sequence[int]) -> tuple[Tensor, Tensor]:

@@ -124,7 +124,7 @@ class BoundedConnection(H11Protocol):
         return self.client[0] if self.client else ""
 
     def _enter(self) -> None:
-        if not self._is_counted:
+        if not self._is_counted and not self.transport.is_closing():
             self._counted.enter(self._address)
             self._is_counted = True
 

@@ -4,29 +4,26 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from joem.data.importing import (
-    from_cityscapes,
-    from_coco,
-    from_cvat,
-    from_huggingface,
-    from_labelme,
-    from_mask_rgb,
-    writing,
-)
 from joem.data.importing.annotated import Rest, Source, Wanted
 from joem.data.importing.class_choice import ClassChoice
-from joem.data.importing.writing import Imported
+from joem.data.importing.from_cityscapes import read as read_cityscapes
+from joem.data.importing.from_coco import read as read_coco
+from joem.data.importing.from_cvat import read as read_cvat
+from joem.data.importing.from_huggingface import read as read_huggingface
+from joem.data.importing.from_labelme import read as read_labelme
+from joem.data.importing.from_mask_rgb import read as read_mask_rgb
+from joem.data.importing.writing import Imported, write
 from joem.errors import BadUsage, choose
 
 __all__ = ["FORMATS", "Imported", "import_masks"]
 
 FORMATS: dict[str, Callable[[str, Wanted], Source]] = {
-    "coco": from_coco.read,
-    "cityscapes": from_cityscapes.read,
-    "labelme": from_labelme.read,
-    "cvat": from_cvat.read,
-    "huggingface": from_huggingface.read,
-    "mask-rgb": from_mask_rgb.read,
+    "coco": read_coco,
+    "cityscapes": read_cityscapes,
+    "labelme": read_labelme,
+    "cvat": read_cvat,
+    "huggingface": read_huggingface,
+    "mask-rgb": read_mask_rgb,
 }
 """The formats that can be imported."""
 
@@ -77,4 +74,4 @@ def import_masks(
             f"The source has its own splits ({', '.join(own)}): leave --val out, or take one of them with --split."
         )
     choice = ClassChoice.make(found, classes, void, rest)
-    return writing.write(found, choice, Path(out), val=val, link=link, skip_broken=skip_broken)
+    return write(found, choice, Path(out), val=val, link=link, skip_broken=skip_broken)
