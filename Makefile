@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: install quickstart browser test lint docs soak clean
+.PHONY: install quickstart browser test lint docs soak fuzz chaos lock clean
 
 install: $(VENV)/.installed
 
@@ -37,6 +37,21 @@ test: lint docs browser
 # Sixteen clients for half an hour on loopback, every answer checked.
 soak: install
 	$(BIN)/python benchmarks/soak.py
+
+# Ten thousand damaged files and requests, each in bounded time and memory; goes on where it was stopped.
+fuzz: install
+	$(BIN)/python tests/fuzz/run_fuzz.py
+
+# Trainings that are killed at random moments and resumed must end with the same weights, bit for bit.
+chaos: install
+	$(BIN)/python tests/fuzz/chaos.py
+
+# The versions of constraints.txt with the SHA-256 of every file that may be installed; needs uv.
+lock:
+	sed -n '/^#/p' requirements.lock >build-lock.tmp
+	echo hatchling | uv pip compile pyproject.toml - --extra serve --extra onnx --constraint constraints.txt \
+	  --generate-hashes --universal --python-version 3.11.7 --no-header --no-annotate --quiet >>build-lock.tmp
+	mv build-lock.tmp requirements.lock
 
 clean:
 	rm -rf $(VENV) build

@@ -199,7 +199,7 @@ class Scene:
     segmenter: Segmenter
     pixels: Tensor
     features: Tensor
-    _latest: dict[tuple[Any, ...], tuple[AskedClasses, Ranking]] = field(
+    _latest: dict[int, tuple[tuple[Any, ...], tuple[AskedClasses, Ranking]]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
@@ -270,13 +270,12 @@ class Scene:
         listed = names if names is None or isinstance(names, str) else tuple(names)
         at = tuple((name, tuple(map(tuple, each))) for name, each in (points or {}).items())
         key = (listed, background, strict_words, at)
-        found = self._latest.get(key)
-        if found is None:
+        latest, found = self._latest.get(0, (None, None))
+        if found is None or latest != key:
             classes = self.segmenter.classes(listed, background, strict_words, self._at(points))
             ranking = classes.rank(self.features, self.size, classes.unseen, self._norms, on_it=bool(points))
             found = classes, ranking
-            self._latest.clear()
-            self._latest[key] = found
+            self._latest[0] = key, found  # in one go: other threads may ask for other names
         return found
 
     def distances(self, names: Asked = None, background: bool = True) -> Tensor:

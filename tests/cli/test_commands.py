@@ -54,7 +54,9 @@ def test_train_evaluate_predict(tiny_file, tmp_path, capsys):
     assert code == 0
     assert "Model:" in printed
     again = run(capsys, "train", tiny_file, "--out", out, "--train.epochs", 1, "--resume", "--json")[1]
-    assert json.loads(again) == {"model": str(out / "model"), "metrics": [str(out / "metrics.csv")]}
+    answer = json.loads(again)
+    assert (answer["model"], answer["metrics"]) == (str(out / "model"), [str(out / "metrics.csv")])
+    assert answer["validation"]["images"] == 3
     half = tmp_path / "half"
     printed = run(capsys, "export", out, "--format", "half", "--out", half, "--json")[1]
     assert json.loads(printed) == {"file": str(half), "labels_that_differ": None}

@@ -185,7 +185,7 @@ def test_a_folder_takes_one_training_at_a_time(tiny, tmp_path):
     other = FileLock(tmp_path / ".lock")
     assert other.take()
     for folder, options in ((tmp_path, {"resume": True}), (tmp_path, {})):
-        with pytest.raises(BadUsage, match=f"is being trained into by process {os.getpid()} on .*: wait until that"):
+        with pytest.raises(BadUsage, match=f"is being trained into by process {os.getpid()} on .*: wait until it"):
             engine.train(tiny, folder, **options)
     other.release()
     engine.train(tiny, tmp_path, resume=True)
@@ -210,3 +210,17 @@ def test_what_a_killed_run_left_half_written_goes_when_it_is_resumed(tiny, tmp_p
     assert list((tmp_path / "checkpoints").glob(".*"))
     engine.train(tiny, tmp_path, resume=True)
     assert not [path for path in tmp_path.rglob("*") if path.name.startswith(".")]
+
+
+@pytest.mark.parametrize("cut", ["1", "2,0.5", "\xff\xfe"])
+def test_a_line_of_metrics_that_was_cut_does_not_stay(tiny, tmp_path, monkeypatch, cut):
+    with monkeypatch.context() as patch:
+        stop_after(patch, 2)
+        with pytest.raises(Interrupted):
+            engine.train(tiny, tmp_path)
+    with (tmp_path / "metrics.csv").open("ab") as file:
+        file.write(cut.encode("latin-1"))
+    engine.train(tiny, tmp_path, resume=True)
+    lines = list(csv.DictReader((tmp_path / "metrics.csv").open()))
+    assert [int(line["step"]) for line in lines] == [1, 2, 3, 4]
+    assert all(line["seconds"] for line in lines)

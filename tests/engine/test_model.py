@@ -1,7 +1,6 @@
 """Models on disk: saved whole, loaded strictly, and what is wrong with a folder is named."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -129,24 +128,21 @@ def changed(description, place, value):
         ("semantics.parts.0.scale", float("nan"), "scale: Input should be"),
         ("semantics.parts.0.centre", [1.0], "expected vectors of 50 numbers"),
         ("semantics.parts.0.package", None, "it does not say where the vectors come from"),
-        ("semantics.spec", "glove+glove", "is damaged: "),
+        ("semantics.spec", "glove+glove", "argument 2 is shorter than argument 1"),
         ("normalisation.std", [0, 1, 1], "normalisation.std.0: Input should be greater than 0, got 0"),
         ("recipe.model.head.channels", 5_000_000, "networks that are far larger than the weights beside it"),
         ("recipe.model.backbone", "tu-hf-hub:some/where", "model.backbone: String should match pattern"),
         ("recipe.model.backbone", "no-such-network", "Unknown backbone"),
         ("recipe.method.name", "no-such-method", "Unknown method"),
-        ("recipe.train.seed", 10**5000, "train.seed: .*got a number of thousands of digits"),
+        ("recipe.train.seed", 10**200, "train.seed: .*, got 10{119}[.] Take"),
     ],
 )
 def test_a_description_that_cannot_be_is_refused_with_the_file(tiny, tmp_path, place, value, told):
     folder = fresh_model(tiny).save(tmp_path / "m")
     described = json.loads((folder / "model.json").read_text())
     changed(described, place, value)
-    limit = sys.get_int_max_str_digits()
-    sys.set_int_max_str_digits(0)
     (folder / "model.json").write_text(json.dumps(described))
-    sys.set_int_max_str_digits(limit)
-    with pytest.raises(JoemError, match=rf"(?s)^{folder}/\S+ is damaged: .*({told}|integer string)") as caught:
+    with pytest.raises(JoemError, match=rf"(?s)^{folder}/\S+ is damaged: .*{told}") as caught:
         Model.load(folder)
     assert not isinstance(caught.value, BadUsage)
 

@@ -62,13 +62,12 @@ def read_all(connection):
 
 def read_answer(connection):
     """One answer, its status and its JSON."""
-    found = b""
-    while b"\r\n\r\n" not in found:
-        found += connection.recv(65536)
-    head, _, body = found.partition(b"\r\n\r\n")
+    head, body = b"", b""
+    while not head.endswith(b"\r\n\r\n"):
+        head += connection.recv(1)
     length = next(int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length"))
     while len(body) < length:
-        body += connection.recv(65536)
+        body += connection.recv(length - len(body))
     return int(head.split()[1]), json.loads(body)
 
 
@@ -81,7 +80,7 @@ def drip(connection, seconds):
 
 
 def test_connections_that_say_nothing_are_closed(segmenter):
-    with service(segmenter, connections=8, header_seconds=0.5) as (url, connect):
+    with service(segmenter, connections=8, header_seconds=3) as (url, connect):
         silent, begun = [connect() for _ in range(4)], [connect() for _ in range(4)]
         for connection in begun:
             connection.sendall(HALF)
@@ -92,7 +91,7 @@ def test_connections_that_say_nothing_are_closed(segmenter):
         assert [read_all(connection) for connection in silent] == [b""] * 4
         for connection in begun:
             status, told = read_answer(connection)
-            assert (status, told["message"]) == (408, "The headers did not arrive within 0.5 s.")
+            assert (status, told["message"]) == (408, "The headers did not arrive within 3 s.")
             assert read_all(connection) == b""
         assert ask(url).status_code == 200
 
@@ -119,9 +118,9 @@ def test_requests_that_come_together_are_answered_in_turn(segmenter):
 
 
 def test_work_may_take_longer_than_headers(segmenter, monkeypatch):
-    with service(segmenter, header_seconds=0.3) as (url, _), slow(segmenter, monkeypatch) as go:
+    with service(segmenter, header_seconds=1) as (url, _), slow(segmenter, monkeypatch) as go:
         thread, found = later(lambda: httpx.post(f"{url}/api/scenes", content=as_file(scene_image()), headers=PNG))
-        time.sleep(1)
+        time.sleep(2)
         go.set()
         thread.join()
         assert found[0].status_code == 200
@@ -177,7 +176,7 @@ def test_what_is_not_http_is_told_in_json(segmenter):
 
 
 def test_without_the_token_no_body_is_read_and_no_place_taken(segmenter):
-    with service(segmenter, "s3cret", queue=2, per_client=2, header_seconds=0.5) as (url, connect):
+    with service(segmenter, "s3cret", queue=2, per_client=2, header_seconds=2) as (url, connect):
         request = b"POST /api/scenes HTTP/1.1\r\nHost: localhost\r\nContent-Type: image/png\r\nContent-Length: 900\r\n"
         strangers = [connect() for _ in range(4)]
         for stranger in strangers:

@@ -15,8 +15,6 @@ from joem.io import csv_text
 from joem.scores import SCORES, Scores
 from joem.vocabulary import VOID, class_mask
 
-_PENDING = 1 << 20  # counts that may wait to be sorted in
-
 
 @dataclass(frozen=True)
 class Curve:
@@ -102,17 +100,23 @@ class Sweep:
             order = "rise" if parameter.rises else "fall"
             raise BadUsage(f"The grid of {parameter.name} must {order} from value to value, got {list(values)}.")
         self.rule, self.values, self.count = rule, tuple(values), count
-        self._seen, self._unseen = _Tally(), _Tally()
+        # Pixels by [0 for their nearest seen class, 1 for their nearest unseen one; for how many values the seen one
+        # wins; truth; label].
+        self._counts = torch.zeros(2, len(values) + 1, count + 1, count, dtype=torch.int64, layout=torch.sparse_coo)
 
     def update(self, index: int, ranking: Ranking, truth: Tensor) -> None:
         """Count the pixels of ranked pictures, truth (B,Ho,Wo)."""
         turning = self._sign * decision.get(self.rule).turning(ranking)
         # For how many values the seen class wins: those up to and including the turning point.
         stays = torch.bucketize(turning, turning.new_tensor(self._bounds), right=True)
-        cells = (stays * (self.count + 1) + self._rows(truth)) * self.count
-        for tally, labels in ((self._seen, ranking.seen), (self._unseen, ranking.unseen)):
+        cells, shape = (stays * (self.count + 1) + self._rows(truth)) * self.count, self._counts.shape
+        for kind, labels in enumerate((ranking.seen, ranking.unseen)):
             if labels.numel() and labels.flatten()[0] >= 0:  # -1: there is no class of this kind
-                tally.add((cells + labels).flatten())
+                # Most neighbours agree, which leaves few to sort.
+                found, pixels = torch.unique_consecutive((cells + labels).flatten(), return_counts=True)
+                indices = torch.stack([torch.full_like(found, kind), *torch.unravel_index(found, shape[1:])])
+                self._counts += torch.sparse_coo_tensor(indices.cpu(), pixels.cpu(), shape, check_invariants=False)
+        self._counts = self._counts.coalesce()
 
     def _rows(self, truth: Tensor) -> Tensor:
         """The truth with void as one more class, which is quicker than to pick the labelled pixels."""
@@ -127,8 +131,7 @@ class Sweep:
         """Add what another sweep of the same rule and grid counted, on other pictures."""
         if (self.rule, self._bounds, self.count) != (other.rule, other._bounds, other.count):
             raise BadUsage("Only sweeps of the same rule, grid and classes can be added.")
-        self._seen.merge(*other._seen.table())
-        self._unseen.merge(*other._unseen.table())
+        self._counts = (self._counts + other._counts).coalesce()
 
     def confusion(self, index: int) -> Tensor:
         """The confusion matrix (K,K) at the value of that index, indexed [truth, predicted]."""
@@ -161,15 +164,9 @@ class Sweep:
 
     def _spans(self) -> "_Spans":
         """What was counted: the seen label holds before the turning point, the unseen one from there on."""
-        parts = []
-        for is_seen, tally in ((True, self._seen), (False, self._unseen)):
-            cells, pixels = tally.table()
-            label, row = cells % self.count, cells // self.count
-            truth, stays = row % (self.count + 1), row // (self.count + 1)
-            first, last = torch.zeros_like(stays), torch.full_like(stays, len(self.values))
-            parts.append(_Spans(*((first, stays) if is_seen else (stays, last)), truth, label, pixels))
-        spans = _Spans(*(torch.cat(columns) for columns in zip(*parts, strict=True)))
-        return spans.where(spans.truth < self.count)  # without void
+        kind, stays, truth, label = self._counts.indices()
+        start, stop = torch.where(kind == 0, 0, stays), torch.where(kind == 0, stays, len(self.values))
+        return _Spans(start, stop, truth, label, self._counts.values()).where(truth < self.count)  # without void
 
 
 class _Spans(NamedTuple):
@@ -190,32 +187,6 @@ class _Spans(NamedTuple):
         changes.view(-1).index_add_(0, self.start * groups + group, self.pixels)
         changes.view(-1).index_add_(0, self.stop * groups + group, -self.pixels)
         return changes.cumsum(0)[:-1]
-
-
-class _Tally:
-    """How often each number occurs, for those that do."""
-
-    def __init__(self) -> None:
-        nothing = torch.empty(0, dtype=torch.int64)
-        self._parts = [(nothing, nothing)]  # the first is the sorted table, the others wait
-
-    def add(self, numbers: Tensor) -> None:
-        """Count numbers (N,), first those next to each other: most neighbours agree, which leaves few to sort."""
-        self.merge(*torch.unique_consecutive(numbers, return_counts=True))
-
-    def merge(self, numbers: Tensor, counts: Tensor) -> None:
-        """Add counts; a number may come several times."""
-        self._parts.append((numbers.cpu(), counts.cpu()))
-        if sum(len(part) for part, _ in self._parts[1:]) > _PENDING:
-            self.table()
-
-    def table(self) -> tuple[Tensor, Tensor]:
-        """The numbers that occurred, sorted, and how often each did."""
-        if len(self._parts) > 1:
-            numbers, counts = (torch.cat(column) for column in zip(*self._parts, strict=True))
-            found, index = torch.unique(numbers, return_inverse=True)
-            self._parts = [(found, torch.zeros_like(found).index_add_(0, index, counts))]
-        return self._parts[0]
 
 
 def sweep(

@@ -55,9 +55,9 @@ class MetricsLog:
 
 def _keep_lines_until(path: Path, step: int) -> None:
     """A run repeats the steps after its checkpoint, or all: drop their lines, and a file that has no other."""
-    header, *lines = path.read_text().splitlines(keepends=True) or [""]
-    steps = [line.split(",")[0] for line in lines]
-    kept = [line for line, number in zip(lines, steps, strict=True) if number.isdigit() and int(number) <= step]
+    header, *lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True) or [""]
+    whole = [line for line in lines if line.endswith("\n") and line.count(",") == header.count(",")]
+    kept = [line for line in whole if (number := line.split(",")[0]).isdigit() and int(number) <= step]
     if kept:
         write_text(path, header + "".join(kept))
     else:

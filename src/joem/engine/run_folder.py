@@ -23,7 +23,7 @@ def alone_in(out: Path | None, fabric: Any) -> Iterator[None]:
             if fabric.is_global_zero:
                 if not lock.take():
                     raise BadUsage(
-                        f"{out} is being trained into by {lock.holder()}: wait until that ends, or choose another --out."
+                        f"{out} is being trained into by {lock.holder()}: wait until it ends, or choose another --out."
                     )
                 remove_drafts(out)
                 remove_drafts(out / "checkpoints")

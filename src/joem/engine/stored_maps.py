@@ -12,7 +12,7 @@ from torch import Tensor
 from joem import data, methods, progress
 from joem.data import Dataset
 from joem.errors import BadUsage
-from joem.io import atomic_file, read_notes, read_tensors, write_tensors
+from joem.io import atomic_file, damage_told, read_notes, read_tensors, write_tensors
 from joem.models import HEADS, FeatureMaps, Trunk, hypercolumn
 from joem.recipe import Recipe
 from joem.vocabulary import VOID, Vocabulary
@@ -74,7 +74,8 @@ class MapStore:
                 tensors = {str(level): each.half() for level, each in enumerate(computed)}
                 write_tensors(draft, tensors, {"picture": pictures.version(index)})
         stored, strides = read_tensors(file), self.trunk.strides[-hypercolumn.LEVELS :]
-        return FeatureMaps([stored[str(level)].float() for level in range(len(strides))], strides)
+        with damage_told(file, "Remove the file: it will be made again."):
+            return FeatureMaps([stored[str(level)].float() for level in range(len(strides))], strides)
 
     def _has(self, pictures: Dataset, index: int) -> bool:
         """Whether the maps of a picture as it is now are stored whole."""

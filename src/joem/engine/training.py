@@ -3,7 +3,7 @@
 import shutil
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -361,7 +361,7 @@ class Run:
         self.model.method.eval()
         if self.out is not None:
             self.save()
-            self.model.trained = trained_features(self.model, self.problem)
+            self.model.trained = trained_features(self.model, replace(self.problem, vocabulary=self.masks))
             with together(self.fabric), writing(self.out):
                 if self.fabric.is_global_zero:
                     self.model.save(self.out / "model")

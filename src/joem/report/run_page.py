@@ -18,6 +18,7 @@ from joem import calibration, decision, engine, parallel
 from joem.calibration import Curve
 from joem.decision import RULES, Decision
 from joem.engine import Evaluation, Model, PictureScores, Problem, Scoring
+from joem.io import damage_told
 from joem.report import embedding, plots
 from joem.report.page import Page
 from joem.report.sheets import picture_sheet
@@ -206,10 +207,11 @@ def _losses(page: Page, run: Path, stages: Sequence[str]) -> None:
 
 
 def _loss_plot(file: Path) -> "Figure":
-    with file.open() as handle:
+    with damage_told(file, "joem train --resume writes it anew."), file.open(encoding="utf-8") as handle:
         lines = list(csv.DictReader(handle))
-    terms = [name for name in lines[0] if name not in {"step", "epoch", "seconds"} and not name.startswith("lr_")]
-    return plots.losses({name: [float(line[name]) for line in lines] for name in ("step", *terms)})
+        terms = [name for name in lines[0] if name not in {"step", "epoch", "seconds"} and not name.startswith("lr_")]
+        values = {name: [float(line[name]) for line in lines] for name in ("step", *terms)}
+    return plots.losses(values)
 
 
 def _provenance(page: Page, model: Model, run: Path) -> None:
