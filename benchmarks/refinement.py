@@ -9,7 +9,7 @@ predicted one, near being within 0.75 % of the picture's diagonal, averaged over
 pictures; the share of pixels that change; and the time it takes, by that of the whole prediction. PASCAL VOC leaves
 outlines void: a void pixel takes the nearest label, so the true outline runs in the middle of them.
 
-guided       `joem.refinement`
+refine       `joem.refinement`, what joem predict --refine does
 felzenszwalb the majority of labels in every superpixel of scikit-image's felzenszwalb
 slic         the same with its slic
 bilateral    five averages of the labels' masks over 24 neighbours, weighted by how alike their colours are
@@ -102,7 +102,7 @@ def bilateral(labels: Tensor, pixels: Tensor, rounds: int = 5, reach: tuple[int,
 
 KINDS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "plain": lambda labels, pixels: labels,
-    "guided": refine,
+    "refine": refine,
     "felzenszwalb": majority(lambda image: segmentation.felzenszwalb(image, scale=50, sigma=0.5, min_size=20)),
     "slic": majority(lambda image: segmentation.slic(image, n_segments=400, compactness=10, start_label=0)),
     "bilateral": bilateral,

@@ -1,31 +1,30 @@
-"""Outlines that follow the picture: labels sharpened by a guided filter.
+"""Outlines that follow the picture: labels averaged over neighbours of like colour.
 
-Features lie on a coarse grid, so outlines between classes run smoothly past the picture's own edges. The guided filter
-(He, Sun and Tang, 2013) fits the mask q of a class, in every window w of pixels p with colours I, by a linear function
-of the colours:
+Features lie on a coarse grid, so outlines between classes run smoothly past the picture's own edges. On a copy of the
+picture whose shorter side has `SIDE` pixels, the masks of the classes are averaged `ROUNDS` times over the 24 pixels at
+`REACH` steps in eight directions, weighted by how alike the colours are:
 
-    min over a, b of  Σ_{p in w} (a . I(p) + b - q(p))^2 + ε |a|^2
+    w(p, q)  proportional to  exp(-|I(p) - I(q)|^2 / (SIGMA v(p)))
 
-A pixel's filtered mask is the mean of a . I(p) + b over the windows that hold it, and the pixel takes the class whose
-filtered mask is the largest. Where the colours of two classes differ, the outline moves to where they change; where
-they do not, it stays about where it was.
-
-The functions are fitted on a picture reduced to a shorter side of `SIDE` pixels and then applied to every pixel of the
-whole one, so a window is the same part of a small and of a large picture, and large pictures cost little more.
+where v(p) is how much the colours vary around p. Colours that differ little for their surroundings count as alike, so
+labels spread within a thing and stop where its colour does. Every pixel then takes the class whose mask is the largest,
+interpolated between the pixels of the copy.
 """
+
+from itertools import product
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-SIDE = 160
-"""Pixels of the shorter side that windows are fitted on; smaller pictures are taken as they are."""
+SIDE = 120
+"""Pixels of the shorter side that masks are averaged on; smaller pictures are taken as they are."""
 
-RADIUS = 4
-"""Of a window, which has 2 RADIUS + 1 pixels on each side."""
+REACH, ROUNDS, SIGMA = (1, 2, 4), 10, 0.1
+"""Chosen on folds, see docs/log/refinement.md."""
 
-EPSILON = 1e-3
-"""How much the colours, from 0 to 1, must vary in a window before the mask follows them."""
+_WINDOW = 9  # side of the square in which v is taken
+_LEAST = 1e-4  # of v, or noise on a plain wall would be an edge
 
 
 @torch.no_grad()
@@ -39,63 +38,41 @@ def refine(labels: Tensor, pixels: Tensor) -> Tensor:
     >>> refine(labels, pixels)[0].tolist()
     [0, 0, 0, 0, 0, 1, 1, 1, 1]
     """
-    present = labels.unique()
-    if len(present) < 2:
-        return labels
-    guide = pixels.float() / 255
-    fitted = _Fit(guide)
+    present = torch.bincount(labels.flatten()).nonzero().flatten().tolist()
+    scale = min(1.0, SIDE / min(labels.shape))
+    size = [max(1, round(length * scale)) for length in labels.shape]
+    weights = _alike(F.interpolate(pixels[None].float() / 255, size, mode="area")[0])
     best = torch.full(labels.shape, -torch.inf)
-    found, rest = torch.zeros_like(labels), torch.ones(labels.shape)
+    found, rest = labels.clone(), torch.ones(labels.shape)
     for label in present:
-        # Masks add up to one, and so do filtered masks: the last one is known.
-        mask = rest if label == present[-1] else fitted.filtered((labels == label).float())
-        rest = rest - mask
+        if label == present[-1]:  # masks add up to one, and so do averaged masks
+            mask = rest
+        else:
+            small = F.interpolate((labels == label)[None, None].float(), size, mode="area")[0]
+            for _ in range(ROUNDS):
+                small = (weights * _neighbours(small)).sum(0)
+            mask = F.interpolate(small[None], labels.shape, mode="bilinear", align_corners=False)[0, 0]
+            rest = rest - mask
         found = torch.where(mask > best, label, found)
         best = torch.maximum(best, mask)
     return found
 
 
-class _Fit:
-    """What the fits to all masks share: the picture, reduced and whole, and how its colours vary in every window."""
-
-    def __init__(self, guide: Tensor) -> None:
-        self.guide = guide
-        scale = min(1.0, SIDE / min(guide.shape[1:]))
-        self.size = [max(1, round(length * scale)) for length in guide.shape[1:]]
-        self.reduced = self._reduce(guide)
-        self.mean = _window_mean(self.reduced)
-        rows, columns = torch.triu_indices(3, 3)
-        products = self.reduced[rows] * self.reduced[columns]
-        self.inverse = _inverse(_window_mean(products) - self.mean[rows] * self.mean[columns])
-
-    def filtered(self, mask: Tensor) -> Tensor:
-        """A filtered mask (H,W)."""
-        reduced = self._reduce(mask[None])
-        mean = _window_mean(reduced)
-        covariance = _window_mean(self.reduced * reduced) - self.mean * mean
-        slope = (self.inverse * covariance).sum(1)
-        offset = mean - (slope * self.mean).sum(0, keepdim=True)
-        fit = _window_mean(torch.cat([slope, offset]))
-        whole = F.interpolate(fit[None], self.guide.shape[1:], mode="bilinear", align_corners=False)[0]
-        return (whole[:3] * self.guide).sum(0) + whole[3]
-
-    def _reduce(self, maps: Tensor) -> Tensor:
-        return F.interpolate(maps[None], self.size, mode="area")[0]
+def _alike(colours: Tensor) -> Tensor:
+    """w, (24,1,H,W), of a picture (3,H,W)."""
+    mean, square = (
+        F.avg_pool2d(each[None], _WINDOW, 1, _WINDOW // 2, count_include_pad=False)[0]
+        for each in (colours, colours.square())
+    )
+    varies = (square - mean.square()).clamp(min=0).sum(0) + _LEAST
+    apart = (_neighbours(colours) - colours).square().sum(1, keepdim=True)
+    return torch.softmax(-apart / (SIGMA * varies), 0)
 
 
-def _window_mean(maps: Tensor) -> Tensor:
-    """Means of maps (C,H,W) over the windows around every pixel, or over what of a window lies in the picture."""
-    side = 2 * RADIUS + 1
-    for shape, padding in (((side, 1), (RADIUS, 0)), ((1, side), (0, RADIUS))):
-        maps = F.avg_pool2d(maps, shape, stride=1, padding=padding, count_include_pad=False)
-    return maps
-
-
-def _inverse(covariance: Tensor) -> Tensor:
-    """The inverses (3,3,H,W) of covariance + ε identity, from the upper triangle (6,H,W): adjugate by determinant."""
-    xx, xy, xz, yy, yz, zz = covariance
-    xx, yy, zz = xx + EPSILON, yy + EPSILON, zz + EPSILON
-    a, b, c = yy * zz - yz * yz, xz * yz - xy * zz, xy * yz - xz * yy
-    d, e, f = xx * zz - xz * xz, xy * xz - xx * yz, xx * yy - xy * xy
-    adjugate = torch.stack([a, b, c, b, d, e, c, e, f]).view(3, 3, *xx.shape)
-    return adjugate / (xx * a + xy * b + xz * c)
+def _neighbours(maps: Tensor) -> Tensor:
+    """(24,C,H,W), what every pixel of maps (C,H,W) has around it; the border goes on beyond itself."""
+    height, width = maps.shape[-2:]
+    most = max(REACH)
+    padded = F.pad(maps[None], (most,) * 4, mode="replicate")[0]
+    steps = [(reach * y, reach * x) for reach in REACH for y, x in product((-1, 0, 1), repeat=2) if y or x]
+    return torch.stack([padded[:, most + y : most + y + height, most + x : most + x + width] for y, x in steps])
