@@ -43,7 +43,12 @@ def test_the_lock_has_what_is_installed_here():
 def test_the_lock_has_all_that_is_needed():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     extras = project["project"]["optional-dependencies"]
-    needed = [*project["project"]["dependencies"], *extras["serve"], *extras["onnx"], *project["build-system"]["requires"]]
+    needed = [
+        *project["project"]["dependencies"],
+        *extras["serve"],
+        *extras["onnx"],
+        *project["build-system"]["requires"],
+    ]
     locked = pinned(lock())
     for wanted in map(Requirement, needed):
         assert plain(wanted.name) in locked, f"{wanted.name}: run make lock"

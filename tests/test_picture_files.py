@@ -3,6 +3,7 @@
 import io
 import struct
 import warnings
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -87,19 +88,23 @@ def test_bytes_of_an_exif_block_may_be_anything(tmp_path):
 def test_a_file_cut_anywhere_is_read_or_refused_by_name(kind):
     whole = as_file(kind, size=(33, 29))
     for end in range(0, len(whole), max(1, len(whole) // 40)):
-        try:
-            data.read_image(io.BytesIO(whole[:end]))
-        except JoemError as error:
-            assert str(error).startswith("The picture is ")
+        told = "The picture is "
+        with suppress(JoemError):
+            try:
+                data.read_image(io.BytesIO(whole[:end]))
+            except JoemError as error:
+                told = str(error)
+                raise
+        assert told.startswith("The picture is ")
 
 
 def test_a_missing_file_is_told_so(tmp_path):
-    with pytest.raises(JoemError, match="a cannot be read: .*No such file"):
+    with pytest.raises(JoemError, match=r"a cannot be read: .*No such file"):
         read_picture(tmp_path / "a", "a")
 
 
 def test_a_folder_in_place_of_a_file_is_told_so(tmp_path):
-    with pytest.raises(JoemError, match="a cannot be read: .*directory"):
+    with pytest.raises(JoemError, match=r"a cannot be read: .*directory"):
         read_picture(tmp_path, "a")
 
 

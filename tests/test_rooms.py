@@ -20,7 +20,17 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 
 ORDER = [
     *("errors", "plain_yaml", "checksums", "vocabulary", "protocols", "settings"),
-    *("io", "locking", "picture_files", "model_folder", "model_description", "parallel", "progress", "jobs", "examples"),
+    *(
+        "io",
+        "locking",
+        "picture_files",
+        "model_folder",
+        "model_description",
+        "parallel",
+        "progress",
+        "jobs",
+        "examples",
+    ),
     *("semantics", "data", "pictures", "models", "losses", "decision", "scores"),
     *("methods", "recipe", "engine", "calibration"),
     *("overlay", "refinement", "exchange", "result", "tiles", "asking", "classes", "segmenter", "onnx", "prediction"),

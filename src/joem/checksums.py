@@ -51,6 +51,6 @@ def check(root: Path, package: str, advice: str = "") -> None:
             raise JoemError(f"{path} is missing. {advice}")
         if sha256(path) != expected:
             raise JoemError(
-                f"{path} is not the file that joem was tested with: its SHA-256 is {sha256(path)}, expected {expected}. "
-                f"{advice}"
+                f"{path} is not the file that joem was tested with: its SHA-256 is {sha256(path)}, expected "
+                f"{expected}. {advice}"
             )

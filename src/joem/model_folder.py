@@ -48,7 +48,9 @@ def check_folder(path: str | Path) -> None:
     folder = Path(path)
     if folder.exists() and not folder.is_dir():
         raise BadUsage(f"{folder} is a file, and a model is a folder: choose another place for it.")
-    others = sorted({file.name for file in folder.iterdir()} - {WEIGHTS, DESCRIPTION, EXAMPLES}) if folder.exists() else []
+    others = (
+        sorted({file.name for file in folder.iterdir()} - {WEIGHTS, DESCRIPTION, EXAMPLES}) if folder.exists() else []
+    )
     if others:
         raise BadUsage(
             f"{folder} holds {', '.join(others[:3])}{' and more' if len(others) > 3 else ''}, which is no part of a "

@@ -20,7 +20,7 @@ def parse(text: str) -> Any:
         raise BadUsage(f"it has {len(text):,} characters, {LONGEST:,} are allowed")
     try:
         _check(yaml.parse(text, Loader=yaml.SafeLoader))
-        return yaml.load(text, Loader=_loader())  # noqa: S506  (it is a SafeLoader)
+        return yaml.load(text, Loader=_loader())
     # Besides its own errors PyYAML raises those of Python, of numbers that are none for instance.
     except (yaml.YAMLError, ValueError, ArithmeticError, LookupError, TypeError, RecursionError) as error:
         raise BadUsage(str(error)) from None
@@ -47,7 +47,7 @@ def _loader() -> Any:
     import yaml
 
     class Loader(yaml.SafeLoader):
-        yaml_implicit_resolvers = {
+        yaml_implicit_resolvers = {  # noqa: RUF012
             first: [(tag, pattern) for tag, pattern in known if not tag.endswith((":timestamp", ":merge"))]
             for first, known in yaml.SafeLoader.yaml_implicit_resolvers.items()
         }

@@ -1,4 +1,4 @@
-"""docs/licences.md against what the packages say; `python tests/docs/test_licences.py --write` writes its table anew."""
+"""docs/licences.md against what the packages say; `python tests/docs/test_licences.py --write` writes it anew."""
 
 import re
 import sys

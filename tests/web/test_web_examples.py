@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from PIL import Image
+from serving import as_file, connect, scene_image, send, untrained
 
 from joem.decision import Score
-from serving import as_file, connect, scene_image, send, untrained
 
 NAMES = ["background", "red circle", "brown horse"]
 

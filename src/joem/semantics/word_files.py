@@ -117,7 +117,9 @@ class BinaryVectors(FileVectors):
                 while (space := buffer.find(b" ", start)) < 0 or len(buffer) < space + 1 + size:
                     more = stream.read(_CHUNK)
                     if space < 0 and len(buffer) - start > _CHUNK:
-                        raise JoemError(f"{self.path}, word {index + 1}: longer than {_CHUNK:,} bytes, which is no word.")
+                        raise JoemError(
+                            f"{self.path}, word {index + 1}: longer than {_CHUNK:,} bytes, which is no word."
+                        )
                     if not more:
                         raise JoemError(f"{self.path} ends after {index} of its {self._count} words: copy it again.")
                     buffer, start = buffer[start:] + more, 0
