@@ -22,8 +22,8 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-PATIENCE = 300.0
-"""Seconds that a training, or what is left of one, may take to end by itself."""
+STEPS, PATIENCE = 60, 300.0
+"""Steps of a training, and seconds that it, or what is left of it, may take to end by itself."""
 
 
 def main() -> int:
@@ -56,7 +56,7 @@ class Chaos:
 
         devices = {"devices": self.processes, "strategy": "ddp"} if self.processes > 1 else {}
         return make_tiny(
-            model={"dropout": 0.3}, train={"epochs": 30, "save_every": 2, "log_every": 1, **devices}
+            model={"dropout": 0.3}, train={"epochs": STEPS // 2, "save_every": 2, "log_every": 1, **devices}
         ).to_dict()
 
     def run(self, kills: int) -> int:
@@ -85,16 +85,24 @@ class Chaos:
         """Start or resume a run and kill it, unless it ends first: whether it ended, was killed, was at fault."""
         resume = any((out / "checkpoints").glob("step-*"))
         process = self._start(out, resume)
-        moment = self.random.uniform(0.2, 1.0) * seconds if kill else PATIENCE
-        try:
-            process.wait(moment)
-        except subprocess.TimeoutExpired:
-            if kill:
-                return False, True, self._kill(process, out)
+        if kill and self._until_a_moment(process, out, seconds):
+            return False, True, self._kill(process, out)
         code, errors = self._wait(process)
         if code != 0:
             print(f"FAULT: exit code {code}\n{errors}", flush=True)
         return code == 0, False, code != 0
+
+    def _until_a_moment(self, process: subprocess.Popen, out: Path, seconds: float) -> bool:
+        """Wait for a random moment, mostly one among the steps, else one of the start; False if the run ended first."""
+        among_steps = self.random.random() < 0.8
+        step, pause = self.random.randrange(STEPS), self.random.uniform(0, 0.3)
+        moment = time.monotonic() + self.random.uniform(0, seconds / 2)
+        while process.poll() is None:
+            if _logged(out / "metrics.csv") >= step if among_steps else time.monotonic() > moment:
+                time.sleep(pause)
+                return process.poll() is None
+            time.sleep(0.01)
+        return False
 
     def _kill(self, process: subprocess.Popen, out: Path) -> bool:
         members = _family(process.pid)
@@ -147,6 +155,15 @@ class Chaos:
         if hidden:
             print(f"FAULT: left behind: {hidden}", flush=True)
         return not hidden and whole.keys() == found.keys() and all(torch.equal(whole[key], found[key]) for key in whole)
+
+
+def _logged(metrics: Path) -> int:
+    """The last step that a run has written down."""
+    try:
+        last = metrics.read_text().splitlines()[-1].split(",")[0]
+    except (OSError, IndexError):
+        return 0
+    return int(last) if last.isdigit() else 0
 
 
 def _family(process: int) -> list[int]:
