@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from joem.overlay import overlay
-from joem.vocabulary import colours
+from joem.vocabulary import VOID, colours
 
 
 @pytest.fixture
@@ -44,3 +44,17 @@ def test_the_legend_is_below_and_names_what_occurs(pixels):
     plain = overlay(pixels, halves(0, 1), names, colours(names), legend=False)
     left = (two.width - 60) // 2
     assert np.array_equal(np.asarray(two)[:40, left : left + 60], np.asarray(plain))
+
+
+@pytest.mark.parametrize("legend", [True, False])
+def test_an_overlay_in_bands_is_the_same(monkeypatch, legend):
+    pixels, labels = torch.randint(0, 256, (3, 40, 60), dtype=torch.uint8), torch.randint(0, 4, (40, 60))
+    labels[5:9] = VOID
+    arguments = (pixels, labels, ["a", "b", "c", "d"], colours("abcd"), ["b"])
+    whole = np.asarray(overlay(*arguments, legend=legend))
+    monkeypatch.setattr("joem.overlay._BAND", 60 * 7)
+    assert np.array_equal(np.asarray(overlay(*arguments, legend=legend)), whole)
+    for row, column in () if legend else ((20, 30), (21, 0), (0, 59)):  # the pixel above or left differs
+        above, left = labels[max(row - 1, 0), column], labels[row, max(column - 1, 0)]
+        edge = bool((above != labels[row, column]) | (left != labels[row, column]))
+        assert (tuple(whole[row, column]) == (255, 255, 255)) == edge

@@ -193,6 +193,23 @@ def test_the_command_line(segmenter, photos, tmp_path, capsys, monkeypatch):
         assert np.array_equal(np.asarray(mask), labels.labels.numpy())
 
 
+def test_the_command_line_writes_for_other_tools_what_python_gives(segmenter, photos, tmp_path, capsys):
+    segmenter.save(tmp_path / "model")
+    words = ["predict", str(photos / "a.png"), str(photos / "sub" / "A.png"), "--model", str(tmp_path / "model")]
+    asked = ["--classes", "red circle, green dog", "--refine", "--save", "coco", "label-studio", "cvat", "cut-outs"]
+    assert cli.main([*words, *asked, "--out", str(tmp_path / "out")]) == 0
+    result = segmenter(photos / "a.png", "red circle, green dog", refine=True)
+    for kind, given in {"coco": result.to_coco(file_name="a.png"), "cvat": result.to_cvat("a.png")}.items():
+        written, joined = (json.loads((tmp_path / "out" / at / f"{kind}.json").read_text()) for at in ("a", ""))
+        assert written == json.loads(json.dumps(given))
+        assert [each["file_name"] for each in joined["images"]] == ["a.png", "A.png"]
+        count = len(written["annotations"])
+        assert joined["annotations"][:count] == written["annotations"]
+    assert (tmp_path / "out" / "A-2" / "label-studio.json").is_file()
+    assert (tmp_path / "out" / "a" / "cut-outs").is_dir()
+    assert str(tmp_path / "out" / "cvat.json") in capsys.readouterr().out
+
+
 def test_add_alone_keeps_the_models_own_classes(segmenter, photos, tmp_path, capsys):
     model = segmenter.save(tmp_path / "m")
     words = ("predict", photos / "a.png", "--model", model, "--add", "tractor", "--out", tmp_path / "o", "--json")

@@ -64,6 +64,8 @@ def test_the_command_line_sees_what_a_recipe_extends(write, monkeypatch):
         ("method: [joem]\n", r"method: expected settings such as name, got \['joem'\]"),
         ("decision: 3\n", "decision: .*got 3"),
         ("decision: {rule: ac, sigma: much}\n", "decision: sigma must be in .* got much"),
+        (f"decision: {{rule: ac, sigma: 1{'0' * 400}}}\n", "decision: sigma must be in .* got 10000"),
+        (f"decision: {{score: {{trained: [0, 0, 1{'0' * 400}], new: [0, 0, 0]}}}}\n", "score.trained must be three"),
         ("decision: {rule: [ac]}\n", r"decision: Unknown rule \['ac'\]"),
         (
             "model: {head: {name: deeplab}}\n",

@@ -22,7 +22,7 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-STEPS, PATIENCE = 60, 300.0
+STEPS, PATIENCE = 60, 900.0
 """Steps of a training, and seconds that it, or what is left of it, may take to end by itself."""
 
 

@@ -1,10 +1,10 @@
 """Commands that use a trained model: predict, export, serve."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from joem import decision
 from joem.cli import checks
@@ -97,8 +97,17 @@ def predict(
         areas = sorted(done.found["areas"].items(), key=lambda item: -item[1])
         yield f"{done.picture}: " + ", ".join(f"{name} {share:.0%}" for name, share in areas if share >= 0.005)
         yield f"  {done.folder}/" + ", ".join(("overlay.png", "mask.png", "result.json", *save))
+    yield from _joined(found, save, out)
     told = "\n  ".join(failed)
     return Incomplete(found, f"{len(failed)} of {len(pictures)} pictures failed:\n  {told}" if failed else None)
+
+
+def _joined(found: Sequence[Mapping[str, Any]], save: Sequence[str], out: Path) -> Iterator[str]:
+    """One file for all pictures, where each has one of its own: CVAT keeps the last upload only."""
+    from joem import exchange
+
+    for kind in sorted({"coco", "cvat"}.intersection(save)) if len(found) > 1 else ():
+        yield str(exchange.join((Path(each["folder"], f"{kind}.json") for each in found), out / f"{kind}.json"))
 
 
 def _wanted(

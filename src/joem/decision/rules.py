@@ -10,10 +10,9 @@ torch is only imported where tensors are computed with, so that the command line
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from numbers import Real
 from typing import TYPE_CHECKING, Any
 
-from joem.decision.score import Score
+from joem.decision.score import Score, as_float
 from joem.errors import BadUsage, choose
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ class Parameter:
         >>> SIGMA.check(0.5)
         0.5
         """
-        number = float(value) if isinstance(value, Real) else math.nan
+        number = as_float(value)
         above_zero = number > 0 or (number == 0 and self.neutral == 0)
         if value is None or not above_zero or not number <= self.largest or number == math.inf:
             opening = "[" if self.neutral == 0 else "("

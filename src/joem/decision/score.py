@@ -15,6 +15,18 @@ Weights = tuple[float, float, float]
 """The constant, the weight of the distance and that of the margin."""
 
 
+def as_float(value: Any) -> float:
+    """A number; NaN for what is none, and infinity for one that is too large to be a float.
+
+    >>> as_float(1), as_float("1"), as_float(10**400)
+    (1.0, nan, inf)
+    """
+    try:
+        return float(value) if isinstance(value, Real) else math.nan
+    except OverflowError:
+        return math.inf
+
+
 @dataclass(frozen=True)
 class Score:
     """The chance that a pixel is right: 1 / (1 + exp(-(a + b d + c (d' - d)))).
@@ -40,10 +52,10 @@ class Score:
         for name in ("trained", "new"):
             given = getattr(self, name)
             numbers = given if isinstance(given, Sequence) and not isinstance(given, str) else ()
-            fine = len(numbers) == 3 and all(isinstance(each, Real) and math.isfinite(each) for each in numbers)
-            if not fine:
+            found = tuple(map(as_float, numbers))
+            if len(found) != 3 or not all(map(math.isfinite, found)):
                 raise BadUsage(f"score.{name} must be three numbers, got {given!r}.")
-            object.__setattr__(self, name, tuple(float(each) for each in numbers))
+            object.__setattr__(self, name, found)
 
     def __call__(self, distance: "Tensor", other: "Tensor", new: "Tensor") -> "Tensor":
         """The chance of every pixel.
