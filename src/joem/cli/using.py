@@ -80,8 +80,7 @@ def predict(
         raise JoemError("\n".join(f"There is no picture {str(picture)!r}." for picture in pictures))
     segmenter = _segmenter(model, vectors, device, prompt, shown)
     names = _wanted(segmenter, classes, add or (), shown)
-    own = rule or segmenter.model.recipe.decision.rule
-    decision.check_values(own, values)
+    decision.check_values(rule or segmenter.model.recipe.decision.rule, values)
     request = prediction.Request(
         names, rule, values, longest, not no_background, strict_words, min_score, save, _points_on(shown), refine
     )
