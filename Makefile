@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: install quickstart browser test lint docs soak fuzz chaos lock clean
+.PHONY: install quickstart browser test coverage lint docs soak fuzz chaos lock clean
 
 install: $(VENV)/.installed
 
@@ -32,6 +32,10 @@ browser: install
 
 # Two processes of one thread each: tests work on small tensors, where threads wait for each other more than they work.
 test: lint docs browser
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist worksteal
+
+# The same with the lines that no test reaches; tracing makes it slower.
+coverage: install
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist worksteal --cov=joem --cov-report=term
 
 # Sixteen clients for half an hour on loopback, every answer checked.
