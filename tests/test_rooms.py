@@ -19,7 +19,7 @@ PACKAGE = TESTS.parent / "src" / "joem"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 
 ORDER = [
-    *("errors", "plain_yaml", "checksums", "vocabulary", "protocols", "settings"),
+    *("errors", "extras", "plain_yaml", "checksums", "vocabulary", "protocols", "settings"),
     *(
         "io",
         "locking",
@@ -33,7 +33,9 @@ ORDER = [
     ),
     *("semantics", "data", "pictures", "models", "losses", "decision", "scores"),
     *("methods", "recipe", "engine", "calibration"),
-    *("overlay", "refinement", "exchange", "result", "tiles", "asking", "classes", "segmenter", "onnx", "prediction"),
+    *("overlay", "refinement", "exchange", "result", "tiles", "asking", "classes"),
+    *("hub", "windowed", "segmenter", "bands", "onnx"),
+    "prediction",
     *("report", "studies", "web", "cli"),
 ]
 """From top to bottom: a room imports only from rooms before it."""
@@ -167,7 +169,7 @@ def test_no_two_files_share_a_name():
     names = Counter(path.name for path in SOURCES)
     shared = [path for path in SOURCES if names[path.name] > 1 and not path.name.startswith("__")]
     complain("Files of one name:", [shown(path) for path in sorted(shared, key=lambda path: path.name)])
-    tests = [path for path in sorted(TESTS.rglob("*.py")) if path.name != "__init__.py"]
+    tests = [path for path in sorted(TESTS.rglob("*.py")) if path.name not in {"__init__.py", "conftest.py"}]
     names = Counter(path.name for path in tests)  # pytest imports tests by their bare names
     complain("Test files of one name:", [shown(path) for path in tests if names[path.name] > 1])
 

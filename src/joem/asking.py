@@ -25,6 +25,7 @@ class Question:
         asked: what each class was asked for with; that of several that are one class, joined with "|".
         notes: what was understood otherwise than it was written, one sentence each.
         rest: the class of pixels that nobody wants, where there is one.
+        around: the surroundings that the model knows and nobody asked for: their pixels are `rest`'s too.
     """
 
     names: tuple[str, ...]
@@ -32,6 +33,7 @@ class Question:
     asked: tuple[str, ...]
     notes: tuple[str, ...] = ()
     rest: str | None = None
+    around: tuple[str, ...] = ()
 
 
 def understand(
@@ -75,7 +77,9 @@ def understand(
         rest = rest or OTHER
         groups[rest], texts[rest] = tuple(dict.fromkeys((*groups.get(rest, ()), *away))), texts.get(rest, rest)
     _check_words(groups, known, strict_words, notes)
-    return Question(tuple(groups), tuple(groups.values()), tuple(texts.values()), tuple(notes), rest)
+    used = {word for words in groups.values() for word in words}
+    around = () if rest is None else tuple(name for name in vocabulary.taught if name not in used)
+    return Question(tuple(groups), tuple(groups.values()), tuple(texts.values()), tuple(notes), rest, around)
 
 
 def _listed(asked: str | Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from joem import decision
@@ -13,6 +14,10 @@ from joem.examples import Examples, TrainedFeatures
 
 BY_EXAMPLE = -2
 """The nearest unseen class of a pixel that an example decides: none."""
+
+
+_ALIKE = 0.5
+"""The cosine of prototypes above which surroundings that a model knows are what a new word asks for."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +72,10 @@ class AskedClasses:
             trained: see the attributes.
         """
         pairs = [(index, word) for index, group in enumerate(question.words) for word in group]
+        new = [words[word] for _, word in pairs if word in words and word not in seen]
+        if question.rest is not None:
+            rest = question.names.index(question.rest)
+            pairs += [(rest, word) for word in question.around if not _alike(words[word], new)]
         spoken = [(index, words[word]) for index, word in pairs if word in words]
         shown = [(index, examples[word].mean(0)) for index, word in pairs if word in examples]
         return cls(
@@ -160,15 +169,14 @@ class AskedClasses:
         ranking = decision.rank(features, self.prototypes, is_unseen, size, known)
         if self.owners.tolist() == list(range(len(self.names))):  # a word each
             return ranking
-        owners = self.owners.to(features.device)
-        nearest_seen, nearest_unseen = (_owner(owners, each) for each in (ranking.seen, ranking.unseen))
+        ranking = ranking.owned(self.owners)
         second = ranking.second_seen_distance
         counts = torch.bincount(self.owners[~is_unseen]).tolist()
         for index in (index for index, count in enumerate(counts) if count > 1):
             others = self.prototypes[~is_unseen & (self.owners != index)]  # the second class, not the second word
             apart = decision.rank(features, others, (), size, known).seen_distance if len(others) else torch.inf
-            second = torch.where(nearest_seen == index, apart, second)
-        return Ranking(nearest_seen, ranking.seen_distance, second, nearest_unseen, ranking.unseen_distance)
+            second = torch.where(ranking.seen == index, apart, second)
+        return ranking._replace(second_seen_distance=second)
 
     def distances(self, features: Tensor, size: Sequence[int] | None) -> Tensor:
         """Distances (B,K,Ho,Wo) to the nearest word or example of each class."""
@@ -180,10 +188,10 @@ class AskedClasses:
         return torch.stack(of_class, dim=1)
 
 
+def _alike(prototype: Tensor, others: list[Tensor]) -> bool:
+    """Whether a prototype is nearly one of the others: a lawn is grass, and no background because of it."""
+    return bool(others) and float(F.cosine_similarity(prototype[None], torch.stack(others)).max()) > _ALIKE
+
+
 def _stacked(rows: list[Tensor]) -> Tensor:
     return torch.stack(rows) if rows else torch.zeros(0, 0)
-
-
-def _owner(owners: Tensor, nearest: Tensor) -> Tensor:
-    """Which class each prototype belongs to; -1 stays -1."""
-    return torch.where(nearest < 0, nearest, owners[nearest])

@@ -125,7 +125,7 @@ def coco(
     result: "Result", form: Literal["polygon", "rle"], file_name: str | None, scored: bool = False
 ) -> dict[str, Any]:
     """A COCO data set of one picture; `scored` adds the mean score of every region."""
-    height, width = result.labels.shape
+    height, width = result.compact.shape
     image = {"id": 1, "width": width, "height": height, **({"file_name": file_name} if file_name else {})}
     score = _scores(result) if scored else None
     annotations = [
@@ -153,7 +153,7 @@ def coco(
 
 def label_studio(result: "Result", file_name: str, from_name: str, to_name: str) -> dict[str, Any]:
     """A Label Studio task with polygons, in percent of the picture's sides, as its prediction."""
-    height, width = result.labels.shape
+    height, width = result.compact.shape
     score = _scores(result)
     shared = {
         "from_name": from_name,
@@ -185,7 +185,7 @@ def detections(result: "Result") -> Any:
     masks = [region.mask for region in found]
     return supervision.Detections(
         xyxy=np.array([region.box for region in found], np.float32).reshape(-1, 4),
-        mask=np.stack(masks) if masks else np.zeros((0, *result.labels.shape), bool),
+        mask=np.stack(masks) if masks else np.zeros((0, *result.compact.shape), bool),
         confidence=np.array([score(mask) for mask in masks], np.float32) if score else None,
         class_id=np.array([region.label for region in found], int),
         data={"class_name": np.array([result.names[region.label] for region in found], str)},
@@ -197,7 +197,7 @@ def _scores(result: "Result") -> Callable[[Mask], float] | None:
     values = result.score or result.certainty
     if values is None:
         return None
-    known = values().numpy()
+    known = np.concatenate([band.numpy() for band in values()])
     return lambda mask: round(float(known[mask].mean()), 4)
 
 
@@ -233,6 +233,26 @@ WRITERS: dict[str, Callable[["Result", Path, str], Path]] = {
     "scores": _pixel_scores,
 }
 """What writes a result into the folder of its picture, given the picture's file name; gives the file or folder."""
+
+
+def resized(dataset: dict[str, Any], size: tuple[int, int]) -> dict[str, Any]:
+    """A COCO data set of one picture, with polygons, as one of the picture at another size, (H,W)."""
+    image = {**dataset["images"][0], "height": size[0], "width": size[1]}
+    across, down = size[1] / dataset["images"][0]["width"], size[0] / dataset["images"][0]["height"]
+
+    def scaled(values: list[float]) -> list[float]:
+        return [round(value * (down if index % 2 else across), 2) for index, value in enumerate(values)]
+
+    annotations = [
+        {
+            **each,
+            "bbox": scaled(each["bbox"]),
+            "area": each["area"] * across * down,
+            "segmentation": [scaled(ring) for ring in each["segmentation"]],
+        }
+        for each in dataset["annotations"]
+    ]
+    return {**dataset, "images": [image], "annotations": annotations}
 
 
 def join(files: Iterable[Path], path: Path) -> Path:

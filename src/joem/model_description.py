@@ -73,8 +73,16 @@ class _Normalisation(_Described):
     std: tuple[Positive, Positive, Positive]
 
 
+class _Teaching(_Described):
+    how: str
+    who: str
+    saw: str
+    words: list[str]
+
+
 class _Model(_Described):
     recipe: dict[str, Any]
+    teaching: list[_Teaching] = []
     vocabulary: _Vocabulary
     added: Size = 0
     semantics: _Semantics

@@ -19,18 +19,18 @@ import safetensors.torch
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from timm.layers.conv2d_same import Conv2dSame, conv2d_same
 from torch import Tensor, nn
 
-from joem import examples
+from joem import examples, extras
 from joem.decision import NEAREST, RULES, Ranking, Rule, rank
-from joem.engine.model import Model, checked_vectors, find_semantics, word_vectors
+from joem.engine.model import Model, Teaching, checked_vectors, find_semantics, taught_by, word_vectors
 from joem.errors import BadUsage, JoemError, choose
 from joem.examples import Examples, TrainedFeatures
 from joem.io import atomic_file, damage_told
 from joem.methods import Method
 from joem.model_description import ADVICE, check_description
 from joem.model_folder import EXAMPLES
+from joem.models.backbones.efficientnet_lite import Conv2dSame, conv2d_same
 from joem.recipe import Recipe
 from joem.semantics import Semantics
 from joem.vocabulary import Vocabulary
@@ -124,6 +124,7 @@ class OnnxModel:
     _encoder: Any = field(repr=False)
     examples: Examples = field(default_factory=dict)
     trained: TrainedFeatures | None = None
+    teaching: tuple[Teaching, ...] = ()
 
     @classmethod
     def load(cls, path: str | Path, search: Iterable[str | Path] = ()) -> "OnnxModel":
@@ -148,7 +149,8 @@ class OnnxModel:
         shown = examples_file(path)
         kept = examples.read(shown, channels) if shown.is_file() else {}
         stride = described["stride"]
-        return cls(recipe, vocabulary, source, vectors, missing, stride, rules, network, encoder, kept, looks)
+        known = taught_by(described)
+        return cls(recipe, vocabulary, source, vectors, missing, stride, rules, network, encoder, kept, looks, known)
 
     def prototypes(self, names: tuple[str, ...] | None = None) -> Tensor:
         """Prototypes (K,C) of names, of the vocabulary if None."""
@@ -242,7 +244,7 @@ class _Prototypes(nn.Module):
 class _ConvSame(nn.Module):
     """A convolution with TensorFlow's "same" padding as one operation, which ONNX has too.
 
-    Traced as timm writes it, the padding is arithmetic with the picture's size, which takes the exporter minutes.
+    Traced as it is written, the padding is arithmetic with the picture's size, which takes the exporter minutes.
     """
 
     def __init__(self, convolution: nn.Conv2d) -> None:
@@ -258,8 +260,7 @@ class _ConvSame(nn.Module):
 def _conv_same(
     x: Tensor, weight: Tensor, bias: Tensor | None, stride: list[int], dilation: list[int], groups: int
 ) -> Tensor:
-    convolved: Tensor = conv2d_same(x, weight, bias, tuple(stride), (0, 0), tuple(dilation), groups)
-    return convolved
+    return conv2d_same(x, weight, bias, tuple(stride), tuple(dilation), groups)
 
 
 @_conv_same.register_fake
@@ -279,7 +280,7 @@ def _conv_same_in_onnx(x: Any, weight: Any, bias: Any, stride: Any, dilation: An
 def _program(model: Model) -> Any:
     method = copy.deepcopy(model.method).cpu()
     for name, module in list(method.named_modules()):
-        if isinstance(module, Conv2dSame):
+        if type(module).__name__ == Conv2dSame.__name__:  # timm has one of this name too
             method.set_submodule(name, _ConvSame(module))
     pixels = torch.zeros(67, 93, 3, dtype=torch.uint8)
     prototypes = model.prototypes().cpu()
@@ -380,9 +381,4 @@ def _trained_features(notes: dict[str, str], path: Path) -> TrainedFeatures | No
 
 
 def _require_packages() -> None:
-    try:
-        import onnx  # noqa: F401
-        import onnxruntime  # noqa: F401
-        import onnxscript  # noqa: F401
-    except ImportError as error:
-        raise JoemError(f'{error}: ONNX needs more packages, run pip install "joem[onnx]".') from None
+    extras.require("onnx", "An ONNX model")

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar, cast
@@ -9,6 +10,9 @@ from typing import Any, TypeVar, cast
 from joem.errors import JoemError
 
 T = TypeVar("T")
+
+_FIRST = "JOEM_FIRST_PROCESS"
+"""The variable that tells a process the id of the one that started it."""
 
 
 def join() -> None:
@@ -18,6 +22,30 @@ def join() -> None:
 
         if not torch.distributed.is_initialized():
             torch.distributed.init_process_group("gloo")
+
+
+@contextmanager
+def ending_with_first() -> Iterator[None]:
+    """While processes find each other, one that the first has started ends with it: it would wait for half an hour.
+
+    Later on, connections that break tell that a process is gone; and torchrun looks after those that it has started.
+    """
+    over, first = threading.Event(), os.environ.get(_FIRST)
+
+    def watch() -> None:
+        while not over.wait(0.5):
+            if str(os.getppid()) != first:
+                print("joem: The first process was ended, so this one ends, too.", file=sys.stderr, flush=True)
+                os._exit(1)
+
+    if int(os.environ.get("LOCAL_RANK", "0")) == 0:
+        os.environ[_FIRST] = str(os.getpid())
+    elif first is not None:
+        threading.Thread(target=watch, daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
 
 
 def _group() -> Any:

@@ -6,10 +6,10 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
-from torchvision.transforms.v2.functional import resize
 
 from joem import data
 from joem.errors import BadUsage, JoemError
@@ -73,8 +73,7 @@ def reduced(pixels: Tensor, longest: int | None) -> Tensor:
     if longest is None or side <= longest:
         return pixels
     size = [max(1, round(length * longest / side)) for length in pixels.shape[1:]]
-    smaller: Tensor = resize(pixels, size, antialias=True)
-    return smaller
+    return F.interpolate(pixels[None], size=size, mode="bilinear", align_corners=False, antialias=True)[0]
 
 
 def _from_array(array: NDArray[Any]) -> Image.Image:

@@ -1,7 +1,7 @@
 """What segmenting a picture gives: labels by name, and why a pixel took its class."""
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +17,14 @@ from joem.errors import BadUsage, choose
 from joem.io import write_json
 from joem.overlay import overlay
 from joem.vocabulary import OTHER, Colour, colours
+
+NO_SCORE = (
+    "This model has no calibrated score: joem tune RECIPE fits one on held-out classes and writes it into the recipe "
+    "to train with."
+)
+
+
+_ROWS = 256  # counted at a time, for counting makes int64 of labels
 
 
 class Neighbour(NamedTuple):
@@ -65,34 +73,39 @@ class Result:
     """A segmented picture.
 
     Attributes:
-        labels: (Ho,Wo) int64, indices into `names`.
+        compact: (Ho,Wo), the `labels`, of large pictures in as few bytes as they need.
         names: the names that were asked for.
         unseen: those among them that have no training masks.
         pixels: the picture, (3,Ho,Wo) uint8.
         background: the name of what was not asked for: the background class, or "other"; None if there is neither.
         notes: what was understood otherwise than it was written, one sentence each.
-        certainty: gives the confidence (Ho,Wo) of every pixel; it is only computed when asked for.
-        score: gives how often such a pixel is right, (Ho,Wo); None where the model was never calibrated for it.
+        certainty: gives the confidence of every pixel, in bands of rows from top to bottom; only computed when asked.
+        score: gives how often such a pixel is right, in bands too; None where the model was never calibrated for it.
     """
 
-    labels: Tensor
+    compact: Tensor
     names: tuple[str, ...]
     unseen: tuple[str, ...]
     pixels: Tensor
     background: str | None = None
-    certainty: Callable[[], Tensor] | None = field(default=None, repr=False)
+    certainty: Callable[[], Iterable[Tensor]] | None = field(default=None, repr=False)
     notes: tuple[str, ...] = ()
-    score: Callable[[], Tensor] | None = field(default=None, repr=False)
+    score: Callable[[], Iterable[Tensor]] | None = field(default=None, repr=False)
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{name} {share:.0%}" for name, share in self.areas().items() if share >= 0.005)
-        return f"Result({self.labels.shape[1]} x {self.labels.shape[0]}: {shown})"
+        return f"Result({self.compact.shape[1]} x {self.compact.shape[0]}: {shown})"
 
     def _repr_png_(self) -> bytes:
         """How a notebook shows a result."""
         file = io.BytesIO()
         self.overlay().save(file, "PNG")
         return file.getvalue()
+
+    @property
+    def labels(self) -> Tensor:
+        """(Ho,Wo) int64, indices into `names`."""
+        return self.compact.long()
 
     @property
     def colours(self) -> tuple[Colour, ...]:
@@ -106,7 +119,7 @@ class Result:
 
     def areas(self) -> dict[str, float]:
         """The share of the picture that each name covers."""
-        return {name: count / self.labels.numel() for name, count in self._pixels_by_name().items()}
+        return {name: count / self.compact.numel() for name, count in self._pixels_by_name().items()}
 
     def confidences(self) -> dict[str, float | None]:
         """The mean of 1 - d / d' over the pixels of each name; None for names without a pixel.
@@ -123,24 +136,29 @@ class Result:
     def scores(self) -> Tensor:
         """How often a pixel so far from its class, and so little nearer to it than to the next, is right, (Ho,Wo)."""
         if self.score is None:
-            raise BadUsage(
-                "This model has no calibrated score: joem tune RECIPE fits one on held-out classes and writes it into "
-                "the recipe to train with."
-            )
+            raise BadUsage(NO_SCORE)
         return self._scores
 
     @cached_property
     def _scores(self) -> Tensor:
         assert self.score is not None
-        return self.score()
+        return torch.cat(list(self.score()))
 
     def class_scores(self) -> dict[str, float | None]:
         """The mean score over the pixels of each name; None for names without a pixel, and without calibration."""
-        return dict.fromkeys(self.names) if self.score is None else self._means(self._scores)
+        return self._class_scores
 
-    def _means(self, values: Tensor) -> dict[str, float | None]:
-        """The mean of values (Ho,Wo) over the pixels of each name."""
-        sums = torch.bincount(self.labels.flatten(), values.flatten().double(), minlength=len(self.names))
+    @cached_property
+    def _class_scores(self) -> dict[str, float | None]:
+        return dict.fromkeys(self.names) if self.score is None else self._means(self.score())
+
+    def _means(self, bands: Iterable[Tensor]) -> dict[str, float | None]:
+        """The mean of values, in bands of rows from top to bottom, over the pixels of each name."""
+        sums, top = torch.zeros(len(self.names), dtype=torch.float64), 0
+        for band in bands:
+            labels = self.compact[top : top + len(band)]
+            sums += torch.bincount(labels.flatten(), band.flatten().double(), minlength=len(self.names))
+            top += len(band)
         counted = zip(self._pixels_by_name().items(), sums.tolist(), strict=True)
         return {name: total / count if count else None for (name, count), total in counted}
 
@@ -148,20 +166,20 @@ class Result:
         """The same result with the pixels whose score is below this as "other"."""
         names = self.names if OTHER in self.names else (*self.names, OTHER)
         found = self.scores()
-        labels = torch.where(found < score, names.index(OTHER), self.labels)
-        return replace(self, labels=labels, names=names, score=lambda: found)
+        labels = torch.where(found < score, names.index(OTHER), self.compact)
+        return replace(self, compact=labels, names=names, score=lambda: [found])
 
     def mask(self) -> Image.Image:
         """The labels as a palette PNG picture (as 16-bit grey where there are more than 256 names)."""
         if len(self.names) > 256:
-            return Image.fromarray(self.labels.numpy().astype(np.uint16))
-        mask = Image.fromarray(self.labels.numpy().astype(np.uint8), mode="P")
+            return Image.fromarray(self.compact.numpy().astype(np.uint16))
+        mask = Image.fromarray(self.compact.numpy().astype(np.uint8, copy=False), mode="P")
         mask.putpalette([channel for colour in self.colours for channel in colour])
         return mask
 
     def overlay(self, opacity: float = 0.6, legend: bool = True) -> Image.Image:
         """The picture tinted by class, with a legend of the names that occur."""
-        return overlay(self.pixels, self.labels, self.names, self.colours, self.unseen, opacity, legend)
+        return overlay(self.pixels, self.compact, self.names, self.colours, self.unseen, opacity, legend)
 
     def save(self, path: str | Path) -> Path:
         """Write overlay.png, mask.png and result.json into a folder."""
@@ -174,7 +192,7 @@ class Result:
 
     def cut_out(self, name: str) -> Image.Image:
         """The picture where it shows a name, transparent elsewhere."""
-        chosen = self.labels == self.names.index(choose("class", name, self.names))
+        chosen = self.compact == self.names.index(choose("class", name, self.names))
         alpha = (255 * chosen[None]).to(torch.uint8)
         return Image.fromarray(torch.cat([self.pixels, alpha]).permute(1, 2, 0).contiguous().numpy(), mode="RGBA")
 
@@ -215,7 +233,7 @@ class Result:
 
     def to_dict(self) -> dict[str, Any]:
         """A form that JSON can hold."""
-        height, width = self.labels.shape
+        height, width = self.compact.shape
         return {
             "width": width,
             "height": height,
@@ -228,5 +246,7 @@ class Result:
         }
 
     def _pixels_by_name(self) -> dict[str, int]:
-        counts = torch.bincount(self.labels.flatten(), minlength=len(self.names)).tolist()
-        return dict(zip(self.names, counts, strict=True))
+        counts = torch.zeros(len(self.names), dtype=torch.int64)
+        for rows in torch.split(self.compact, _ROWS):
+            counts += torch.bincount(rows.flatten(), minlength=len(self.names))
+        return dict(zip(self.names, counts.tolist(), strict=True))

@@ -9,20 +9,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from huggingface_hub import ModelHubMixin, snapshot_download
 from PIL import Image
 from torch import Tensor
 
-from joem import decision, examples, refinement, tiles
+from joem import decision, examples, hub, refinement, tiles, windowed
 from joem.asking import NOT, Asked, understand
 from joem.classes import BY_EXAMPLE, AskedClasses
-from joem.decision import Decision, Norms, Ranking, Score
+from joem.decision import Decision, Norms, Ranking, Score, Window
 from joem.engine.model import Model
 from joem.errors import BadUsage
 from joem.examples import Examples, Point, Points, TrainedFeatures
-from joem.model_folder import DEFAULT_MODEL, DESCRIPTION, EXAMPLES, WEIGHTS
+from joem.model_folder import DEFAULT_MODEL
 from joem.pictures import Mask, Picture, mask_of, pixels_of, reduced
-from joem.result import Explanation, Neighbour, Result
+from joem.result import NO_SCORE, Explanation, Neighbour, Result
 from joem.semantics import lexicon
 from joem.settings import split_names
 from joem.vocabulary import Vocabulary
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from joem.onnx import OnnxModel
 
 
-class Segmenter(ModelHubMixin, library_name="joem", pipeline_tag="image-segmentation", tags=["zero-shot"]):
+class Segmenter:
     """A trained model that segments pictures into classes named by words.
 
     `from_pretrained`, `save_pretrained` and `push_to_hub` exchange models with the Hugging Face Hub.
@@ -40,9 +39,6 @@ class Segmenter(ModelHubMixin, library_name="joem", pipeline_tag="image-segmenta
     >>> scene = model.encode("photo.png")  # doctest: +SKIP
     >>> scene.segment("red circle, purple star").save("out")  # doctest: +SKIP
     """
-
-    # Given, or the mixin would write a copy of the whole model into config.json; model.json says everything.
-    _hub_mixin_config = {"library_name": "joem"}  # noqa: RUF012
 
     def __init__(self, model: "Model | OnnxModel") -> None:
         self.model = model
@@ -79,15 +75,18 @@ class Segmenter(ModelHubMixin, library_name="joem", pipeline_tag="image-segmenta
         """Write a folder with safetensors and JSON."""
         return self._torch_model().save(path)
 
-    def _save_pretrained(self, save_directory: Path) -> None:
-        self._torch_model().write(save_directory)
-
     @classmethod
-    def _from_pretrained(cls, *, model_id: str, search: Iterable[str | Path] = (), **download: Any) -> "Segmenter":
-        folder = Path(model_id)
-        if not folder.is_dir():
-            folder = Path(snapshot_download(model_id, allow_patterns=[DESCRIPTION, WEIGHTS, EXAMPLES], **download))
-        return cls.load(folder, search)
+    def from_pretrained(cls, name: str | Path, search: Iterable[str | Path] = (), **options: Any) -> "Segmenter":
+        """Load a folder, or a model from the Hugging Face Hub; `options` are those of its `snapshot_download`."""
+        return cls.load(name if Path(name).is_dir() else hub.download(str(name), **options), search)
+
+    def save_pretrained(self, folder: str | Path, **options: Any) -> None:
+        """Write what `save` writes and a model card, as the Hugging Face Hub wants them."""
+        hub.shared(self._torch_model()).save_pretrained(folder, **options)
+
+    def push_to_hub(self, name: str, **options: Any) -> Any:
+        """Upload that to the Hugging Face Hub; needs a login."""
+        return hub.shared(self._torch_model()).push_to_hub(name, **options)
 
     @property
     def vocabulary(self) -> Vocabulary:
@@ -149,7 +148,7 @@ class Segmenter(ModelHubMixin, library_name="joem", pipeline_tag="image-segmenta
         if new:
             listed = list(dict.fromkeys([*(own.names if listed is None else listed), *new]))
         question = understand(listed, own, background, strict_words, known)
-        wanted = dict.fromkeys(word for group in question.words for word in group if word != NOT)
+        wanted = dict.fromkeys(word for group in (*question.words, question.around) for word in group if word != NOT)
         # A name that is no word is known by its examples alone, and so is what was shown just now and never trained.
         alone = {name for name in known if lexicon.unknown_words(name)} | {name for name in new if name not in own.seen}
         words = [word for word in wanted if word not in alone]
@@ -194,6 +193,7 @@ class Scene:
         segmenter: what encoded it.
         pixels: the picture, (3,Ho,Wo) uint8.
         features: v, (1,C,H,W).
+        window: the rows that are meant, of a picture too large to work on at once; None for all of them.
     """
 
     segmenter: Segmenter
@@ -202,6 +202,7 @@ class Scene:
     _latest: dict[int, tuple[tuple[Any, ...], tuple[AskedClasses, Ranking]]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
+    window: Window | None = None
 
     @property
     def size(self) -> tuple[int, int]:
@@ -236,19 +237,25 @@ class Scene:
         """
         decision = self._decision(rule, values)  # a mistake in it is told before the work
         check_min_score(min_score, decision)
-        classes, ranking = self.ranked(names, background, strict_words, points)
-        labels = decision.decide(ranking)
-        scores = None if decision.score is None else partial(self._score, decision.score, classes, ranking, labels)
-        found = labels[0].cpu()
+        classes, parts = self._parts(names, background, strict_words, points)
+        found = windowed.decide(parts, decision, len(classes.names))
+
+        def certainty(window: Window, ranking: Ranking, labels: Tensor) -> Tensor:
+            return self._rows(window)._certainty(classes, ranking, labels)
+
+        def score(window: Window, ranking: Ranking, labels: Tensor) -> Tensor:
+            assert decision.score is not None
+            return self._rows(window)._score(decision.score, classes, ranking, labels)
+
         result = Result(
             refinement.refine(found, self.pixels) if refine else found,
             classes.names,
             tuple(classes.names[index] for index in classes.unseen),
             self.pixels,
             classes.rest,
-            partial(self._certainty, classes, ranking, labels),
+            partial(windowed.compute, parts, found, certainty),
             classes.notes,
-            scores,
+            None if decision.score is None else partial(windowed.compute, parts, found, score),
         )
         return result if min_score is None else result.at_least(min_score)
 
@@ -277,6 +284,28 @@ class Scene:
             found = classes, ranking
             self._latest[0] = key, found  # in one go: other threads may ask for other names
         return found
+
+    def scores_of(self, classes: AskedClasses, ranking: Ranking, labels: Tensor) -> Tensor:
+        """How often such a pixel is right, (Ho,Wo), if it takes these labels (1,Ho,Wo) from its ranking."""
+        score = self.segmenter.model.recipe.decision.score
+        if score is None:
+            raise BadUsage(NO_SCORE)
+        return self._score(score, classes, ranking, labels)
+
+    def _parts(
+        self, names: Asked, background: bool, strict_words: bool, points: Points | None
+    ) -> tuple[AskedClasses, list[windowed.Part]]:
+        """The classes that are asked for, and the picture in parts with their rankings."""
+        if windowed.is_kept(self.size):
+            classes, whole = self.ranked(names, background, strict_words, points)
+            return classes, windowed.parts(self.size, partial(windowed.rows_of, whole))
+        classes = self.segmenter.classes(names, background, strict_words, self._at(points))
+        return classes, windowed.parts(
+            self.size, lambda window: classes.rank(self.features, window, classes.unseen, on_it=bool(points))
+        )
+
+    def _rows(self, window: Window) -> "Scene":
+        return self if window.rows == slice(0, self.size[0]) else replace(self, window=window)
 
     def distances(self, names: Asked = None, background: bool = True) -> Tensor:
         """Distances (K,Ho,Wo) of every pixel to the classes."""
@@ -319,7 +348,7 @@ class Scene:
 
     @cached_property
     def _norms(self) -> Norms:
-        return decision.norms(self.features, self.size)
+        return decision.norms(self.features, self.window or self.size)
 
     def _decision(self, rule: str | None, values: Mapping[str, float | None]) -> Decision:
         return self.segmenter.model.recipe.decision.replace(rule, **values)
@@ -335,7 +364,7 @@ class Scene:
         unasked = tuple(name for name in self.segmenter.vocabulary.seen if name not in classes.words)
         if unasked:
             own = self.segmenter.model.prototypes(unasked)
-            known = decision.rank(self.features, own, (), self.size, self._norms)
+            known = decision.rank(self.features, own, (), self.window or self.size, self._norms)
             other = torch.minimum(other, known.seen_distance)
         new = torch.isin(labels, torch.tensor(classes.unseen, dtype=torch.int64, device=labels.device))
         chance = score(taken, other, new)
@@ -354,7 +383,7 @@ class Scene:
         # the ranking does not hold it.
         if len(classes.unseen) > 1 and (is_unseen & (taken < other)).any():
             seen = [index for index in range(len(classes.names)) if index not in classes.unseen]
-            by_unseen = classes.rank(self.features, self.size, seen, self._norms)
+            by_unseen = classes.rank(self.features, self.window or self.size, seen, self._norms)
             second = torch.where(is_unseen, by_unseen.second_seen_distance, second)
         return taken, torch.minimum(other, second)
 
@@ -366,7 +395,4 @@ def check_min_score(min_score: float | None, decision: Decision) -> None:
     if not 0 <= min_score <= 1:
         raise BadUsage(f"The least score must be from 0 to 1, got {min_score}.")
     if decision.score is None:
-        raise BadUsage(
-            "This model has no calibrated score: joem tune RECIPE fits one on held-out classes and writes it into the "
-            "recipe to train with."
-        )
+        raise BadUsage(NO_SCORE)

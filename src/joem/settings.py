@@ -109,6 +109,34 @@ def plain(value: Any) -> Any:
 
 
 @settings
+class TeacherSettings:
+    """Another network that names pixels, and so teaches words that no mask shows.
+
+    Args:
+        file: the network: a .tflite or .onnx file, or the folder of a joem model.
+        names: its classes in their order, or a text file with one on each line; a joem model has its own. It has no
+            opinion where it says other, background or void.
+        without: classes of it that teach nothing; those that have masks, by any of their names, never do.
+        pixels: which pixels it teaches: those whose mask says background, those of no class (void), or both.
+        share: which share of these pixels is used.
+        mean: what is taken from the values of a picture, 0 to 255, where the network takes floating-point numbers.
+        std: what the rest is divided by.
+        saw: what it was trained on, in words; kept with the model.
+        masks: the classes that it saw masks of; all of its own if not given.
+    """
+
+    file: str
+    names: Names = ()
+    without: Names = ()
+    pixels: Literal["background", "void", "both"] = "background"
+    share: Share = 1.0
+    mean: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    std: tuple[Positive, Positive, Positive] = (1.0, 1.0, 1.0)
+    saw: str = "not told"
+    masks: Names | None = None
+
+
+@settings
 class DataSettings:
     """Which pictures and masks to train and evaluate on, and how they are augmented.
 
@@ -133,6 +161,8 @@ class DataSettings:
         scale: range of the random scaling.
         flip: whether to mirror at random.
         workers: loading processes per device; 0 loads in the training process.
+        teachers: other networks that teach words on the training pictures, the first that has an opinion counts.
+        captions: a folder with images/ and captions.csv (image,caption) whose nouns teach words (blend).
     """
 
     kind: str = "scenes"
@@ -151,6 +181,8 @@ class DataSettings:
     scale: tuple[Positive, Positive] = (0.5, 1.5)
     flip: bool = True
     workers: Size = 0
+    teachers: tuple[TeacherSettings, ...] = ()
+    captions: str | None = None
 
     def splits(self) -> tuple[str | None, str | None]:
         """The lists to train and to evaluate on, with those that the protocol names in place of auto.
@@ -296,6 +328,11 @@ class TrainSettings:
             then reads them instead of pictures and does not augment. null encodes every picture every time.
         pixels: with a cache, how many random labelled pixels of each picture to train on; 0, and methods that look
             at neighbours, take a square of positions of the backbone's last map, as large as data.crop.
+        start: a model to start from, the folder of one or the name of one in the box (joem train --from); its networks,
+            words and rule are taken, and its map from words to prototypes does not learn.
+        folds: how many short trainings with some seen classes held out choose the rule's values before joem train
+            trains, where there are classes enough; 0 takes the recipe's own.
+        fold_steps: optimiser steps of each of them.
         visual: optimiser of the visual encoder and its classifier.
         semantic: optimiser of the semantic encoder.
         generator: optimiser of a feature generator.
@@ -318,6 +355,9 @@ class TrainSettings:
     tensorboard: bool = False
     cache: str | None = None
     pixels: Size = 0
+    start: str | None = None
+    folds: Size = 0
+    fold_steps: Count = 40
     visual: OptimiserSettings = OptimiserSettings()
     semantic: OptimiserSettings = OptimiserSettings(name="adam", lr=2e-4, weight_decay=0.0)
     generator: OptimiserSettings = OptimiserSettings(name="adam", lr=2e-4, weight_decay=0.0, power=0.0)

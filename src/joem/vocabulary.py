@@ -46,6 +46,7 @@ class Vocabulary:
         names: class names; the position of a name is its label.
         unseen: the names without training masks.
         background: the name of the background class, if there is one.
+        taught: the names without masks that another network taught in training, the last ones; they are seen.
 
     >>> v = Vocabulary(("background", "horse", "cow"), unseen=("cow",), background="background")
     >>> v.seen, v.unseen_indices
@@ -55,6 +56,7 @@ class Vocabulary:
     names: tuple[str, ...]
     unseen: tuple[str, ...] = ()
     background: str | None = None
+    taught: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "names", _as_names("names", self.names))
@@ -65,6 +67,9 @@ class Vocabulary:
             choose("unseen class", name, self.names)
         if self.background is not None:
             choose("background class", self.background, self.names)
+        object.__setattr__(self, "taught", _as_names("taught", self.taught))
+        if self.taught and self.names[-len(self.taught) :] != self.taught:
+            raise BadUsage(f"Taught names come last, in their order: got {self.names} with {self.taught}.")
 
     def __len__(self) -> int:
         return len(self.names)
@@ -94,7 +99,20 @@ class Vocabulary:
 
     def with_unseen(self, unseen: Iterable[str]) -> "Vocabulary":
         """The same classes with other ones held out."""
-        return Vocabulary(self.names, tuple(unseen), self.background)
+        return Vocabulary(self.names, tuple(unseen), self.background, self.taught)
+
+    def with_taught(self, taught: Iterable[str]) -> "Vocabulary":
+        """These classes with others behind them that another network teaches.
+
+        >>> Vocabulary(("cow",)).with_taught(["grass"]).names
+        ('cow', 'grass')
+        """
+        more = tuple(taught)
+        return Vocabulary((*self.names, *more), self.unseen, self.background, (*self.taught, *more))
+
+    def without_taught(self) -> "Vocabulary":
+        """The classes that masks can show."""
+        return self.first(len(self) - len(self.taught))
 
     def without_background(self) -> "Vocabulary":
         """The same classes but for the background, which is no class in the SPNet setting.
@@ -102,7 +120,7 @@ class Vocabulary:
         >>> Vocabulary(("background", "cow"), background="background").without_background().names
         ('cow',)
         """
-        return Vocabulary(tuple(name for name in self.names if name != self.background), self.unseen)
+        return Vocabulary(tuple(name for name in self.names if name != self.background), self.unseen, None, self.taught)
 
     def first(self, count: int) -> "Vocabulary":
         """The first so many classes.
@@ -112,7 +130,8 @@ class Vocabulary:
         """
         names = self.names[:count]
         background = self.background if self.background in names else None
-        return Vocabulary(names, tuple(name for name in self.unseen if name in names), background)
+        unseen, taught = (tuple(name for name in each if name in names) for each in (self.unseen, self.taught))
+        return Vocabulary(names, unseen, background, taught)
 
     @cached_property
     def starred(self) -> tuple[str, ...]:
@@ -130,12 +149,13 @@ class Vocabulary:
 
     def to_dict(self) -> dict[str, Any]:
         """A form that JSON can hold."""
-        return {"names": list(self.names), "unseen": list(self.unseen), "background": self.background}
+        found = {"names": list(self.names), "unseen": list(self.unseen), "background": self.background}
+        return found | ({"taught": list(self.taught)} if self.taught else {})
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "Vocabulary":
         """The inverse of `to_dict`."""
-        return cls(tuple(data["names"]), tuple(data["unseen"]), data["background"])
+        return cls(tuple(data["names"]), tuple(data["unseen"]), data["background"], tuple(data.get("taught", ())))
 
 
 def starred(name: str, unseen: bool) -> str:

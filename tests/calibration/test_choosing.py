@@ -214,7 +214,7 @@ def test_lambda_is_tried_where_there_is_one(sealed, tmp_path, monkeypatch):
     part = calibration.fold_problems(problem, 2, 0)[0]
     curves = calibration.sweep(model, part)
     monkeypatch.setattr(choosing, "train_in", lambda *_: model)
-    monkeypatch.setattr(choosing, "sweep", lambda *_: curves)
+    monkeypatch.setattr(choosing, "fold_sweep", lambda *_: curves)
     found = calibration.Folds(
         recipe.changed(method={"name": "spnet"}), problem, tmp_path / "spnet", count=2, used=1
     ).tune()

@@ -1,3 +1,5 @@
+from collections import Counter
+
 import pytest
 import torch
 
@@ -74,9 +76,42 @@ def test_folds_take_as_many_steps_as_the_whole_training():
 def test_too_few_pictures_are_told(tiny):
     names = ("background", "cat", "dog", "bus", "cow")
     problem = Problem(Vocabulary(names, ("cow",), "background"), "exclude", Striped(names), Striped(names))
-    fold = Problem(problem.vocabulary.with_unseen(("cat",)), "exclude", problem.train, data.View(problem.train, []))
+    cats, others = data.showing(problem.train, ["cat"]), data.showing(problem.train, ["dog", "bus"])
+    fold = Problem(problem.vocabulary.with_unseen(("cat",)), "exclude", others, data.View(problem.train, []))
+    assert folds.fold_recipe(tiny, problem, Problem(fold.vocabulary, "exclude", problem.train, fold.val))
+    assert folds.fold_recipe(tiny, problem, Problem(fold.vocabulary, "exclude", others, cats))
     with pytest.raises(JoemError, match="None of the 0 pictures kept for scoring shows cat"):
         folds.fold_recipe(tiny, problem, fold)
+
+
+def test_few_pictures_of_held_out_classes_are_joined_by_those_that_training_leaves_out():
+    names = ("background", "cat", "dog", "bus", "cow")
+    problem = Problem(Vocabulary(names, ("cow",), "background"), "exclude", Striped(names), Striped(names))
+    (fold, *_) = calibration.fold_problems(problem, 3, seed=0)
+    (held_out,) = fold.vocabulary.unseen
+    label = fold.vocabulary.index(held_out)
+    counted = Counter()
+    for pictures, times in folds.scoring_parts(fold):
+        for index in range(len(pictures)):
+            counted[pictures.name(index)] += times
+            assert set(pictures.labels(index).unique().tolist()) <= {0, 1, 2, 3}
+    shows = {str(index): names[1 + index % 3] == held_out for index in range(40)}
+    assert {name for name, shown in shows.items() if shown} <= set(counted)  # kept or not, training never sees them
+    assert {counted[name] for name, shown in shows.items() if shown} == {1}
+    trained = {fold.train.name(index) for index in range(len(fold.train))}
+    others = [name for name in counted if not shows[name]]
+    assert others
+    assert not trained & set(others)
+    assert {counted[name] for name in others} == {4}
+    assert label in fold.vocabulary.unseen_indices
+
+
+def test_many_pictures_of_held_out_classes_are_enough():
+    names = ("background", "cat", "dog", "bus", "cow")
+    problem = Problem(Vocabulary(names, ("cow",), "background"), "exclude", Striped(names), Striped(names))
+    (fold, *_) = calibration.fold_problems(problem, 3, seed=0)
+    many = Problem(fold.vocabulary, "exclude", fold.train, data.View(fold.val, [i % len(fold.val) for i in range(200)]))
+    assert folds.scoring_parts(many) == [(many.val, 1)]
 
 
 class Striped:

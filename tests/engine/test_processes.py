@@ -4,6 +4,7 @@ import csv
 import os
 import pickle
 import re
+import signal
 import subprocess
 import sys
 
@@ -17,6 +18,7 @@ from conftest import make_run, stop_after, weights
 from joem import engine, parallel
 from joem.engine import Interrupted, Model, fabric
 from joem.errors import JoemError, LeakageError, UnknownWord
+from joem.io import read_tensors
 
 TWO = {"devices": 2, "strategy": "ddp"}
 SGD = {"visual": {"name": "sgd"}, "semantic": {"name": "sgd"}}
@@ -250,3 +252,64 @@ def test_random_numbers_of_the_gpu_are_kept_where_there_is_one(monkeypatch):
     assert set(fabric.random_states(torch.device("cpu"))) == {"random_state"}
     fabric.set_random_states(states, torch.device("cpu"))
     assert restored == {}
+
+
+@pytest.mark.parametrize("rank", [0, 1, 2])
+def test_every_process_goes_on_with_its_own_random_numbers(rank):
+    states, expected = [], []
+    for seed in range(3):
+        torch.manual_seed(seed)
+        torch.rand(5)
+        states.append(torch.get_rng_state())
+        expected.append(torch.rand(3))
+    fabric.set_random_states({"random_state": torch.stack(states)[rank]}, torch.device("cpu"))
+    assert torch.equal(torch.rand(3), expected[rank])
+
+
+KILLED_AT_THE_START = """
+import os, signal, sys
+import torch.distributed
+from joem import cli
+
+if os.environ.get("LOCAL_RANK", "0") == "0":
+    torch.distributed.init_process_group = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
+sys.exit(cli.main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.slow
+def test_nobody_waits_for_a_first_process_that_was_killed_at_the_start(tiny, tmp_path):
+    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(tiny.changed(train=TWO).to_dict()))
+    (tmp_path / "killed.py").write_text(KILLED_AT_THE_START)
+    command = [sys.executable, str(tmp_path / "killed.py"), "train", str(tmp_path / "tiny.yaml")]
+    ended = subprocess.run(  # which waits for both: the second one writes to the same file
+        [*command, "--out", str(tmp_path / "run")],
+        check=False,
+        timeout=240,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert ended.returncode == -signal.SIGKILL
+    assert "joem: The first process was ended, so this one ends, too." in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.slow
+def test_two_processes_that_are_stopped_and_resumed_end_with_the_same_weights(tiny, tmp_path):
+    tiny = tiny.changed(model={"dropout": 0.3}, train=TWO)  # with dropout, so that the random numbers matter
+    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(tiny.to_dict()))
+    (tmp_path / "trouble.py").write_text(TROUBLE)
+
+    def train(folder, trouble, *words):
+        command = [sys.executable, str(tmp_path / "trouble.py"), "train", str(tmp_path / "tiny.yaml"), *words]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "TROUBLE": trouble}
+        subprocess.run([*command, "--out", str(tmp_path / folder)], check=False, timeout=240, env=environment)
+
+    train("whole", "none")
+    train("parts", "kill")
+    assert not (tmp_path / "parts/model").exists()
+    train("parts", "none", "--resume")
+    whole, parts = (read_tensors(tmp_path / each / "model/weights.safetensors") for each in ("whole", "parts"))
+    assert whole.keys() == parts.keys()
+    assert all(torch.equal(whole[name], parts[name]) for name in whole)

@@ -79,6 +79,7 @@ class Chaos:
             if ended and not self._same(out):
                 print(f"FAULT: the weights of {out} differ from those without a stop", flush=True)
                 faults += 1
+        print(f"{done} kills in {number} trainings, {faults} faults", flush=True)
         return faults
 
     def _once(self, out: Path, seconds: float, kill: bool) -> tuple[bool, bool, bool]:
@@ -94,8 +95,8 @@ class Chaos:
 
     def _until_a_moment(self, process: subprocess.Popen, out: Path, seconds: float) -> bool:
         """Wait for a random moment, mostly one among the steps, else one of the start; False if the run ended first."""
-        among_steps = self.random.random() < 0.8
-        step, pause = self.random.randrange(STEPS), self.random.uniform(0, 0.3)
+        among_steps, before = self.random.random() < 0.8, _logged(out / "metrics.csv")
+        step, pause = before + self.random.randrange(1, STEPS // 3), self.random.uniform(0, 0.3)
         moment = time.monotonic() + self.random.uniform(0, seconds / 2)
         while process.poll() is None:
             if _logged(out / "metrics.csv") >= step if among_steps else time.monotonic() > moment:
@@ -111,7 +112,8 @@ class Chaos:
             _kill(each)
         steps = sorted(path.name for path in (out / "checkpoints").glob("step-*"))
         who = "all" if len(victims) == len(members) else f"process {members.index(victims[0])}"
-        print(f"  killed {who} of {len(members)}, newest checkpoint {steps[-1] if steps else 'none'}", flush=True)
+        logged, newest = _logged(out / "metrics.csv"), steps[-1] if steps else "none"
+        print(f"  killed {who} of {len(members)} at step {logged}, newest checkpoint {newest}", flush=True)
         deadline = time.monotonic() + PATIENCE
         while survivors := [each for each in members if _alive(each)]:
             if time.monotonic() > deadline:

@@ -70,5 +70,6 @@ def exported(graphs: tuple[Any, Any], description: str, encoder: bytes | None = 
 
     network, own = graphs
     content = own.SerializeToString() if encoder is None else encoder
-    helper.set_model_props(network, {"joem": description, "joem.semantic_encoder": base64.b64encode(content).decode()})
-    return network.SerializeToString()
+    text = description.replace("\ud800", "\ue000")  # half a character, which only a hostile file holds: put in below
+    helper.set_model_props(network, {"joem": text, "joem.semantic_encoder": base64.b64encode(content).decode()})
+    return network.SerializeToString().replace("\ue000".encode(), "\ud800".encode("utf-8", "surrogatepass"))

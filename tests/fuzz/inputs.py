@@ -294,7 +294,7 @@ class Requests(Kind):
         answer = self.client.request(method, path, content=body, headers=headers)
         assert answer.status_code != 500, f"{method} {path} {body[:200]!r}: {answer.text[:200]}"
         if answer.status_code >= 400:
-            raise JoemError(answer.text)
+            raise JoemError(answer.text if method != "HEAD" else answer.reason_phrase)  # that has no body
 
 
 KINDS: dict[str, Callable[[Path], Kind]] = {

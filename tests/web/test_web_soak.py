@@ -25,12 +25,14 @@ def soak(monkeypatch):
 
 def test_clients_get_what_python_gives(soak, shared_tiny, tmp_path):
     model = str(untrained(shared_tiny).save(tmp_path / "model"))
-    log, memory, exit_code = soak.soak(model, clients=2, minutes=1 / 3)
+    outcome = soak.soak(model, clients=2, minutes=1 / 3)
+    log, memory, exit_code, peak = outcome
     assert log.faults == []
     assert exit_code == 0
     assert log.counts["requests"] > log.counts["compared"] > 0
     assert len(memory) == 5
-    assert min(memory) > 50
+    assert peak >= max(memory) >= min(memory) > 50
+    assert outcome.change == pytest.approx(max(memory[1:]) / min(memory[1:]) - 1)
 
 
 def test_wrong_answers_are_seen(soak, shared_tiny, monkeypatch):

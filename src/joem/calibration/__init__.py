@@ -1,6 +1,6 @@
 """Seen bias made visible and corrected: one-pass sweeps, and parameters chosen by holding out seen classes."""
 
-from joem.calibration.choosing import LAMBDAS, Choice, Folds, candidates
+from joem.calibration.choosing import LAMBDAS, Choice, Folds, candidates, decide
 from joem.calibration.folds import fold_problems, train_in
 from joem.calibration.score_fit import ask_pixels, fit_score
 from joem.calibration.sweep import Curve, Sweep, new_sweeps, sweep, to_csv
@@ -13,6 +13,7 @@ __all__ = [
     "Sweep",
     "ask_pixels",
     "candidates",
+    "decide",
     "fit_score",
     "fold_problems",
     "new_sweeps",

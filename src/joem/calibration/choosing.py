@@ -10,9 +10,9 @@ import numpy as np
 import yaml
 
 from joem import decision, engine, jobs, methods, parallel
-from joem.calibration.folds import fold_problems, fold_recipe, train_in
+from joem.calibration.folds import TooFewPictures, fold_problems, fold_recipe, train_in
 from joem.calibration.score_fit import ask_pixels, fit_score
-from joem.calibration.sweep import sweep
+from joem.calibration.sweep import fold_sweep
 from joem.decision import Decision, Rule, parameter_of
 from joem.engine import Problem
 from joem.errors import BadUsage
@@ -24,6 +24,8 @@ LAMBDAS = (1e-3, 1e-2, 1e-1, 1.0, 10.0)
 """The paper's grid of lambda, the weight of the semantic consistency loss."""
 
 _TOLERANCE = 1.0  # points of hIoU
+_LEAST_CLASSES = 4  # seen objects: with fewer, what is held out and what is left are not like the whole
+_USUAL_FOLDS = 5  # where no class is unseen, so that no share of them says how many to hold out
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,7 @@ class Folds:
 
         def work() -> dict[str, Any]:
             model = train_in(folder, fold_recipe(recipe, self.problem, fold), fold)
-            curves = {rule: each.to_dict() for rule, each in sweep(model, fold).items()}
+            curves = {rule: each.to_dict() for rule, each in fold_sweep(model, fold).items()}
             described = {"held_out": held_out, "curves": curves, "pixels": ask_pixels(model, fold)}
             return described if value is None else {"lambda": value, **described}
 
@@ -147,6 +149,37 @@ class Folds:
         if self.out is not None:
             parallel.from_first(partial(found.write, self.recipe, self.out))
         return found
+
+
+def decide(recipe: Recipe, problem: Problem) -> tuple[Recipe, str]:
+    """A recipe with the values of its rule chosen on `train.folds` short trainings, and in words how they were chosen.
+
+    Where there are too few classes or pictures, or a model to start from, which has values of its own, the recipe stays
+    as it is.
+    """
+    settings, vocabulary = recipe.train, problem.vocabulary
+    objects = [name for name in vocabulary.seen if name != vocabulary.background]
+    if settings.start is not None:
+        return recipe, "Rule: that of the model it starts from."
+    if not settings.folds:
+        return recipe, f"Rule: {recipe.decision}, of the recipe."
+    if len(objects) < _LEAST_CLASSES:
+        return recipe, (
+            f"Rule: {recipe.decision}, of the recipe: {len(objects)} seen classes are too few to choose it by, "
+            f"{_LEAST_CLASSES} are needed."
+        )
+    count = None if vocabulary.unseen else min(_USUAL_FOLDS, len(objects))
+    short = replace(recipe, train=replace(settings, epochs=1, steps=settings.fold_steps, folds=0))
+    try:
+        found = Folds(short, problem, count=count, used=settings.folds).choose()
+    except TooFewPictures as error:
+        return recipe, f"Rule: {recipe.decision}, of the recipe. {error}"
+    held_out = "; ".join(", ".join(fold["held_out"]) for fold in found.folds)
+    hiou = found.table[0]["hiou"]
+    return found.recipe(recipe), (
+        f"Rule: {found.decision}, chosen on {len(found.folds)} short trainings without {held_out}, where its hIoU is "
+        f"{hiou:.1f}."
+    )
 
 
 def _lambda(recipe: Recipe) -> float | None:

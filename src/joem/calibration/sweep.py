@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from joem import decision, engine, scores
+from joem.calibration.folds import scoring_parts
 from joem.decision import Decision, Ranking, parameter_of
 from joem.engine import Model, Problem
 from joem.errors import BadUsage
@@ -209,6 +210,18 @@ def sweep(
     sweeps = new_sweeps(model, problem, rules, grids)
     engine.run(model, problem, list(sweeps.values()))
     return {rule: each.curve(problem.vocabulary.unseen_indices) for rule, each in sweeps.items()}
+
+
+def fold_sweep(model: Model, fold: Problem) -> dict[str, Curve]:
+    """Sweep all rules on the pictures that a fold is scored on: rule -> curve."""
+    total = new_sweeps(model, fold)
+    for pictures, times in scoring_parts(fold):
+        part = new_sweeps(model, fold)
+        engine.run(model, fold, list(part.values()), pictures)
+        for rule, each in part.items():
+            for _ in range(times):
+                total[rule].merge(each)
+    return {rule: each.curve(fold.vocabulary.unseen_indices) for rule, each in total.items()}
 
 
 def new_sweeps(

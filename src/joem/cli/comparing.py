@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any, Literal
 
+from joem import extras
 from joem.cli import checks
 from joem.cli.output import Incomplete
 from joem.cli.parser import Changes, CommandLine, Names, Told
@@ -45,6 +46,7 @@ def compare(
         command: what was called.
     """
     checks.recipe_files(recipe, changes)
+    extras.require("train", "Training")
     from joem import parallel, studies
     from joem import recipe as recipes
 
@@ -97,6 +99,7 @@ def reproduce(
         for each, job in studies.JOBS.items():
             yield f"  {each:12} {job.about} ({' or '.join(job.protocols)})"
         return {each: {"about": job.about, "scales": list(job.protocols)} for each, job in studies.JOBS.items()}
+    extras.require("train", "Training")
     folder = out or Path("runs") / "reproduce" / name
     rows = studies.reproduce(studies.Request(name, folder, scale, root, vectors, folds))
     yield f"{'':56}{'seen / unseen / hIoU':>24}{'published':>24}  on"

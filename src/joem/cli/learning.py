@@ -1,16 +1,26 @@
 """Commands that train: quickstart, train, tune."""
 
+import time
+from collections.abc import Generator
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from joem import extras
 from joem.cli import checks
 from joem.cli.output import table
 from joem.cli.parser import Changes, Numbers, Told
+from joem.errors import BadUsage
+
+if TYPE_CHECKING:
+    from joem.recipe import Recipe
 
 
 def quickstart(*, out: Path = Path("quickstart"), recipe: str = "scenes", seed: int = 0) -> Told:
     """The whole job on generated pictures, in minutes, with a report to look at.
 
-    Trains, chooses the decision on held-out seen classes, evaluates, compares with shuffled words, adds a word.
+    Segments the photos in the package by words, with the model in the box. Then trains on generated pictures, chooses
+    the decision on held-out seen classes, evaluates, compares with shuffled words, adds a word.
 
     Example:
         joem quickstart
@@ -22,10 +32,16 @@ def quickstart(*, out: Path = Path("quickstart"), recipe: str = "scenes", seed: 
     """
     changes = {"train": {"seed": seed}, "data": {"seed": seed}}
     checks.recipe_files(recipe, changes)
+    extras.require("train", "Training")
     from joem import recipe as recipes
     from joem.studies import quickstart as study
 
-    numbers = study.run(recipes.load(recipe, changes), out)
+    settings, started = recipes.load(recipe, changes), time.monotonic()
+    shown = study.photos()
+    out.mkdir(parents=True, exist_ok=True)
+    shown.save(out / "photos.png")
+    yield f"Photos segmented by words: {out / 'photos.png'}   ({time.monotonic() - started:.0f} s)"
+    numbers = study.run(settings, out, shown)
     rows = [(rule.upper(), row) for rule, row in numbers["results"].items()]
     rows += [(f"{rule.upper()}, shuffled words", row) for rule, row in numbers["shuffled_control"].items()]
     yield from table("rule", rows)
@@ -36,7 +52,14 @@ def quickstart(*, out: Path = Path("quickstart"), recipe: str = "scenes", seed: 
 
 
 def train(
-    recipe: str, *, out: Path | None = None, resume: bool = False, no_validation: bool = False, changes: Changes
+    recipe: str,
+    *,
+    out: Path | None = None,
+    from_: str | None = None,
+    from_data: str | None = None,
+    resume: bool = False,
+    no_validation: bool = False,
+    changes: Changes,
 ) -> Told:
     """Train a recipe on the classes you have masks for.
 
@@ -49,28 +72,66 @@ def train(
     Args:
         recipe: a YAML file, or the name of one in the box: joem data --recipes lists them.
         out: folder of the run; runs/RECIPE if not given.
+        from_: start from a model that exists: its folder, a run's, or the name of one in the box (voc-names). Its words
+            and prototypes stay, and what it forgets is told at the end.
+        from_data: where the data of that model are, so that old and new are scored on them.
         resume: go on from the newest checkpoint of the folder.
         no_validation: do not look at evaluation pictures at the end.
         changes: settings of the recipe to replace.
     """
+    if from_data is not None and from_ is None:
+        raise BadUsage("--from-data says where the data of the model of --from are: add --from MODEL.")
+    if from_ is not None:
+        changes = _started(changes, from_)
     checks.recipe_files(recipe, changes)
+    extras.require("train", "Training")
     from joem import engine
     from joem import recipe as recipes
 
     folder = out or Path("runs") / Path(recipe).stem
-    settings = recipes.load(recipe, changes)
+    settings = yield from _with_rule(recipes.load(recipe, changes), folder, resume)
     model = engine.train(settings, folder, resume=resume)
     yield f"Trained. Model: {folder / 'model'}   metrics: {folder / 'metrics*.csv'}"
-    found = None if no_validation else engine.validate(model)
-    if found is not None:
-        yield f"On {found.images} pictures kept back, by {found.decision}:"
-        yield from table("", [("", found.to_dict())])
-        yield engine.verdict(found)
-    return {
+    told: dict[str, Any] = {
         "model": str(folder / "model"),
         "metrics": sorted(str(path) for path in folder.glob("metrics*.csv")),
-        "validation": found and {**found.to_dict(), "verdict": engine.verdict(found)},
     }
+    found = None if no_validation else engine.validate(model)
+    if found is None:
+        return {**told, "validation": None}
+    yield f"On {found.images} pictures kept back, by {found.decision}:"
+    yield from table("", [("", found.to_dict())])
+    yield engine.verdict(found)
+    told = {**told, "validation": {**found.to_dict(), "verdict": engine.verdict(found)}}
+    forgot = engine.forgetting(model, from_data) if from_ is not None else None
+    if forgot is not None:
+        yield from forgot.lines()
+    return {**told, **({} if forgot is None else {"forgetting": forgot.to_dict()})}
+
+
+def _started(changes: Changes, start: str) -> Changes:
+    """The changes with a model to start from, which has networks and words of its own."""
+    for section in ("model", "method", "semantics"):
+        if section in changes:
+            raise BadUsage(f"--from {start} takes the networks and words of that model: leave out --{section}.*.")
+    checks.model(start)
+    return {**changes, "train": {**changes.get("train", {}), "start": start}}
+
+
+def _with_rule(settings: "Recipe", folder: Path, resume: bool) -> Generator[str, None, "Recipe"]:
+    """The recipe with the rule that held-out classes choose, if it asks for that; told in a line."""
+    from joem import calibration, engine
+    from joem import recipe as recipes
+
+    written = folder / "recipe.yaml"
+    if resume and written.is_file():
+        return replace(settings, decision=recipes.load(str(written)).decision)
+    taken = any((folder / name).exists() for name in ("model", "checkpoints"))  # the training will refuse it
+    if not settings.train.folds or taken:
+        return settings
+    settings, reason = calibration.decide(settings, engine.open_problem(settings.data, needed=("train",)))
+    yield reason
+    return settings
 
 
 def tune(
@@ -100,6 +161,7 @@ def tune(
         changes: settings of the recipe to replace.
     """
     checks.recipe_files(recipe, changes)
+    extras.require("train", "Training")
     from joem import calibration, engine
     from joem import recipe as recipes
 

@@ -165,7 +165,7 @@ def _add_fields(parser: argparse.ArgumentParser, name: str, kind: Any) -> Callab
 
 def _option(parser: argparse.ArgumentParser, name: str, kind: Any, text: str, default: Any, **more: Any) -> None:
     shown = "" if default is None or default is False or default == () else f" (default: {default})"
-    flag = "--" + (name if "." in name else name.replace("_", "-"))
+    flag = "--" + (name if "." in name else name.rstrip("_").replace("_", "-"))  # from_ is --from
     parser.add_argument(flag, dest=name, default=default, help=_escaped(text) + shown, **_conversion(kind), **more)
 
 

@@ -1,25 +1,34 @@
 """Commands that look at how good a trained model is: evaluate, sweep, report."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from joem import decision
+from joem import decision, extras
 from joem.cli import checks
 from joem.cli.output import TITLES, table
 from joem.cli.parser import Names, RuleGrids, RuleValues, Told
 from joem.errors import BadUsage, choose
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from joem.engine import Model, Problem
 
 
 def evaluate(
-    model: Path, *, root: str | None = None, device: str = "cpu", rule: str | None = None, values: RuleValues
+    model: Path,
+    *,
+    root: str | None = None,
+    device: str = "cpu",
+    rule: str | None = None,
+    values: RuleValues,
+    folder: Path | None = None,
 ) -> Told:
-    """Score a trained model: seen, unseen, hIoU, per class.
+    """Score a trained model: seen, unseen, hIoU, per class; or by words on a folder of other pictures.
 
     Example:
         joem evaluate runs/scenes
+        joem evaluate voc-names --folder street-photos
 
     Args:
         model: a model, a checkpoint or the folder of a run.
@@ -27,8 +36,12 @@ def evaluate(
         device: where the networks run, such as cuda.
         rule: one rule; the usual ones and the model's own if not given.
         values: the model's if not given; for
+        folder: pictures with masks (images/, masks/, classes.txt) whose classes are asked for by their words, whether
+            or not the model knows them; scored per kind of word.
     """
     checks.values_of_rule(rule, values)
+    if folder is not None:
+        return (yield from _by_words(model, folder, device, rule, values))
     checks.model_with_data(model, root)
     from joem import engine
 
@@ -49,6 +62,29 @@ def evaluate(
         yield f"  {pair['truth']} taken for {pair['predicted']}: {pair['percent']:.1f} % of its pixels"
     yield f"\n{last['images']} images, {last['images_per_second']:.1f} per second."
     return results
+
+
+def _by_words(model: Path, folder: Path, device: str, rule: str | None, values: "Mapping[str, float | None]") -> Told:
+    """The free words of a folder of pictures, see `studies.free_words`."""
+    from joem import Segmenter, data
+    from joem.studies import free_words
+
+    options: dict[str, Any] = {"rule": rule, **values}
+    found = free_words.evaluate(Segmenter.load(model, device=device), data.Folder(folder), **options)
+    result = found.to_dict()
+    yield f"{'kind of word':34}{'classes':>8}{'mean IoU':>10}"
+    for kind, title in {"all": "all words", **free_words.KINDS}.items():
+        mean = result["mean_iou"][kind]
+        if mean is not None:
+            count = sum(
+                each["kind"] == kind or (kind == "all" and bool(each["kind"])) for each in result["per_class"].values()
+            )
+            yield f"{title:34}{count:8}{mean:10.1f}"
+    yield "\nPer class:"
+    for name, each in sorted(result["per_class"].items(), key=lambda item: -item[1]["iou"]):
+        yield f"  {name:28} {each['iou']:5.1f}  {free_words.KINDS.get(each['kind'], '')}"
+    yield f"\n{found.images} images, {found.accuracy:.1f} % of the pixels right."
+    return result
 
 
 def sweep(
@@ -84,6 +120,7 @@ def sweep(
             parameter = known[choose("parameter of the swept rules", name, known)]
             tried[name] = parameter.ordered([parameter.neutral, *map(parameter.check, grid)])
     checks.model_with_data(run, root)
+    extras.require("train", "A sweep, which draws curves,", "matplotlib")
     from joem import calibration
     from joem.report import sweep_files
 
@@ -127,6 +164,7 @@ def report(
     if pair is not None and len(pair) != 2:
         raise BadUsage(f"--pair takes a seen and an unseen class with a comma between them, got {', '.join(pair)!r}.")
     checks.model_with_data(run, root)
+    extras.require("train", "A report", "matplotlib")
     from joem.report import run_page
 
     loaded, problem = load(run, device, root, need_unseen=True)

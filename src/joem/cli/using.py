@@ -6,12 +6,13 @@ from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from joem import decision
+from joem import decision, extras
 from joem.cli import checks
 from joem.cli.checks import ShownClass
 from joem.cli.output import Incomplete
 from joem.cli.parser import Names, RuleValues, Told
 from joem.errors import JoemError
+from joem.model_folder import DEFAULT_MODEL
 from joem.web import Limits
 
 if TYPE_CHECKING:
@@ -146,6 +147,8 @@ def export(
     """
     checks.model(model)
     shown = checks.examples(example or ())
+    if format == "onnx":
+        extras.require("onnx", "An ONNX file")
     from joem import engine
 
     segmenter = _segmenter(model, None, "cpu", None, shown)
@@ -166,6 +169,7 @@ def export(
 def serve(
     *,
     model: str | None = None,
+    models: Path | None = None,
     device: str = "cpu",
     prompt: str | None = None,
     host: str = "127.0.0.1",
@@ -187,6 +191,7 @@ def serve(
 
     Args:
         model: a folder, an .onnx file or a name in the box; the boxed default if not given.
+        models: folder of further models, to choose from on the page; without --model the first of them is the default.
         device: where the networks run, such as cuda.
         prompt: sentence around new names, such as "a photo of a {}", if the model reads some.
         host: address to listen on; 0.0.0.0 for all.
@@ -194,26 +199,30 @@ def serve(
         trusted_proxies: addresses of proxies before it, whose X-Forwarded-For tells who asks.
         port: port to listen on; 0 for any free one.
         token_file: file with the bearer token that calls must carry.
-        samples: folder of pictures for the page to offer.
+        samples: folder of pictures for the page to offer, with words in NAME.txt; samples/ of the model if not given.
         vectors: where the model's word-vector file is now.
         limits: bounds of what requests may cost.
         json: print the address as JSON once it can be called.
     """
     checks.model(model, vectors)
     from joem.web import serve as run
+    from joem.web.gallery import own_samples
+    from joem.web.models import find_models
     from joem.web.server import read_token
 
     token = read_token(token_file) if token_file else None
-    segmenter = _segmenter(model, vectors, device, prompt)
+    others = find_models(models) if models else {}
+    chosen = model or (str(next(iter(others.values()))) if others else DEFAULT_MODEL)
+    segmenter = _segmenter(chosen, vectors, device, prompt)
     announce = (lambda address: print(dumps({"address": address}), flush=True)) if json else None
-    run(segmenter, host, port, limits, token, samples, allowed_hosts, trusted_proxies, announce)
+    pictures, name = samples or own_samples(Path(chosen)), Path(chosen).name.removesuffix(".onnx")
+    run(segmenter, host, port, limits, token, pictures, allowed_hosts, trusted_proxies, announce, name, others)
     yield from ()
 
 
 def _segmenter(
     model: str | None, vectors: Path | None, device: str, prompt: str | None, shown: Sequence[ShownClass] = ()
 ) -> "Segmenter":
-    from joem.model_folder import DEFAULT_MODEL
     from joem.segmenter import Segmenter
 
     segmenter = Segmenter.load(model or DEFAULT_MODEL, [vectors] if vectors else ())

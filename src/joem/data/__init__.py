@@ -1,6 +1,7 @@
 """Pictures with masks: datasets, joint transforms, the guard that keeps unseen classes out of training."""
 
 from joem.data import scenes
+from joem.data.captions import Captioned
 from joem.data.coco_stuff import CocoStuff
 from joem.data.context import Context
 from joem.data.counts import ClassCount, check, class_pixels, class_presence, describe
@@ -22,6 +23,7 @@ __all__ = [
     "FORMATS",
     "KINDS",
     "VOC",
+    "Captioned",
     "ClassCount",
     "CocoStuff",
     "Context",

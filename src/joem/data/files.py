@@ -81,12 +81,16 @@ class FileDataset:
 
     def version(self, index: int) -> str:
         """Size and time of the picture's file."""
-        path = self.items[index].image
-        try:
-            found = path.stat()
-        except OSError as error:
-            raise JoemError(f"Image {path} cannot be read ({error}).") from error
-        return f"{found.st_size} bytes of {found.st_mtime_ns}"
+        return file_version(self.items[index].image)
+
+
+def file_version(path: Path) -> str:
+    """Size and time of a picture's file, which change when the picture does."""
+    try:
+        found = path.stat()
+    except OSError as error:
+        raise JoemError(f"Image {path} cannot be read ({error}).") from error
+    return f"{found.st_size} bytes of {found.st_mtime_ns}"
 
 
 def read_image(path: Path | IO[bytes]) -> Tensor:

@@ -18,7 +18,7 @@ from torch import Tensor
 from joem.data.dataset import Sample
 from joem.data.shapes import PATTERNS, SHAPES, Array
 from joem.errors import BadUsage, choose
-from joem.vocabulary import Vocabulary
+from joem.vocabulary import Colour, Vocabulary
 
 BACKGROUND = "background"
 
@@ -35,6 +35,17 @@ COLOURS = {
     "black": (0.05, 0.05, 0.05),
 }
 """RGB in 0..1 of every colour word."""
+
+
+def tint(name: str) -> Colour | None:
+    """The colour, 0 to 255, of the first colour word in a name, so that no tint contradicts it; None without one.
+
+    >>> tint("striped red circle"), tint("circle")
+    ((219, 20, 26), None)
+    """
+    red, green, blue = next((COLOURS[word] for word in name.split() if word in COLOURS), (-1.0, 0.0, 0.0))
+    return None if red < 0 else (round(255 * red), round(255 * green), round(255 * blue))
+
 
 _DEFAULT_COLOURS = ("red", "green", "blue", "yellow", "purple", "orange")
 _DEFAULT_SHAPES = ("circle", "triangle", "cross", "ring")

@@ -2,16 +2,19 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torchvision import tv_tensors
-from torchvision.transforms import v2
-from torchvision.transforms.v2 import functional as F2
 
+from joem import extras
 from joem.errors import BadUsage
 from joem.vocabulary import VOID
+
+if TYPE_CHECKING:
+    from torchvision import tv_tensors
+    from torchvision.transforms import v2
 
 Statistics = tuple[float, float, float]
 Transform = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -43,6 +46,10 @@ def training(
     low, high = scale
     if crop < 1 or not 0 < low <= high:
         raise BadUsage(f"Training needs crop >= 1 and 0 < low <= high scale, got crop={crop}, scale={scale}.")
+    extras.require("train", "Training", "torchvision")
+    from torchvision import tv_tensors
+    from torchvision.transforms import v2
+
     fill = {tv_tensors.Image: list(mean), tv_tensors.Mask: VOID}
     steps = [
         _RandomScale(low, high),
@@ -58,9 +65,11 @@ def training(
 class _Joint:
     """Applies torchvision's transforms to an image and its labels, as plain tensors on both sides."""
 
-    steps: v2.Compose
+    steps: "v2.Compose"
 
     def __call__(self, image: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        from torchvision import tv_tensors
+
         image, labels = self.steps(tv_tensors.Image(image), tv_tensors.Mask(labels))
         return image.as_subclass(Tensor), labels.as_subclass(Tensor)
 
@@ -72,7 +81,10 @@ class _RandomScale:
     low: float
     high: float
 
-    def __call__(self, image: tv_tensors.Image, labels: tv_tensors.Mask) -> tuple[Tensor, Tensor]:
+    def __call__(self, image: "tv_tensors.Image", labels: "tv_tensors.Mask") -> tuple[Tensor, Tensor]:
+        from torchvision import tv_tensors
+        from torchvision.transforms.v2 import functional as F2
+
         factor = self.low + (self.high - self.low) * torch.rand(()).item()
         size = [max(2, round(side * factor)) for side in labels.shape]  # torch cannot resize to 1x1
         # torchvision resizes masks with "nearest", half a pixel off the image; "nearest-exact" is not.

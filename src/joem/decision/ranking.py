@@ -44,6 +44,11 @@ class Ranking(NamedTuple):
     unseen_distance: Tensor
     """Distance to it."""
 
+    def owned(self, owners: Tensor) -> "Ranking":
+        """The same with the class (W,) of every prototype in place of its index; distances stay those to prototypes."""
+        table = torch.cat([owners, owners.new_tensor([-1])]).to(self.seen.device)  # -1, no class, stays -1
+        return self._replace(seen=table[self.seen], unseen=table[self.unseen])
+
 
 __all__ = ["Norms", "Ranking", "Window", "distances", "nearest", "norms", "rank", "windows"]
 

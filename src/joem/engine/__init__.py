@@ -7,6 +7,7 @@ from joem.engine.memory import return_freed_memory, reuse_freed_memory
 from joem.engine.model import Model
 from joem.engine.new_class import add_class
 from joem.engine.problem import Problem, open_problem
+from joem.engine.starting import Forgetting, forgetting
 from joem.engine.stored_maps import MapStore
 from joem.engine.training import train
 from joem.engine.verdict import verdict
@@ -16,6 +17,7 @@ from joem.model_folder import check_folder
 __all__ = [
     "Evaluation",
     "Evaluator",
+    "Forgetting",
     "Interrupted",
     "MapStore",
     "Model",
@@ -26,6 +28,7 @@ __all__ = [
     "check_folder",
     "encoded",
     "evaluate",
+    "forgetting",
     "launched",
     "layout",
     "open_problem",

@@ -20,7 +20,7 @@ _OPTIMISERS, _STATE = "optimisers.safetensors", "state.json"
 _ADVICE = "Remove that checkpoint to go on from the one before it, or start a new run with another --out."
 _KEEP = 2
 # The settings of the loop that make the run.
-_SAME = ("epochs", "steps", "batch_size", "seed", "pixels", "visual", "semantic", "generator")
+_SAME = ("epochs", "steps", "batch_size", "seed", "pixels", "start", "visual", "semantic", "generator")
 
 
 @dataclass

@@ -17,7 +17,7 @@ from joem.engine.stored_maps import MapStore
 from joem.errors import BadUsage, JoemError
 from joem.models import Inputs
 from joem.scores import Scores
-from joem.vocabulary import Vocabulary
+from joem.vocabulary import VOID, Vocabulary
 
 
 class Evaluator(Protocol):
@@ -47,12 +47,20 @@ def run(model: Model, problem: Problem, evaluators: Sequence[Evaluator], picture
     if not len(pictures):
         raise BadUsage("There is no picture to evaluate on.")
     started, (rank, world) = time.monotonic(), parallel.rank_and_world()
-    vocabulary = problem.vocabulary
-    prototypes = model.prototypes(vocabulary.names)
+    vocabulary = problem.vocabulary.without_taught()
+    # What only a teacher taught is background here, where there is one.
+    rest = () if vocabulary.background is None else model.vocabulary.taught
+    rest = tuple(name for name in rest if name not in vocabulary.names)
+    prototypes = model.prototypes((*vocabulary.names, *rest))
+    owners = [*range(len(vocabulary)), *(vocabulary.index(vocabulary.background or "") for _ in rest)]
     error: JoemError | None = None
     try:
         for index, features, truth in encoded(model, pictures, range(rank, len(pictures), world)):
             ranking = decision.rank(features, prototypes, vocabulary.unseen_indices, size=truth.shape)
+            ranking = ranking.owned(torch.tensor(owners)) if rest else ranking
+            if problem.vocabulary.taught and vocabulary.background is not None:  # pictures with the labels of teachers
+                taught = (truth >= len(vocabulary)) & (truth != VOID)
+                truth = truth.masked_fill(taught, vocabulary.index(vocabulary.background))  # noqa: PLW2901
             on_device = truth[None].to(prototypes.device)
             for evaluator in evaluators:
                 evaluator.update(index, ranking, on_device)
@@ -85,7 +93,7 @@ def encoded(
 
 def evaluate(model: Model, problem: Problem, decisions: Sequence[Decision]) -> "list[Evaluation]":
     """Score several rules on the evaluation pictures of a problem in one pass."""
-    scorings = [Scoring(each, problem.vocabulary) for each in decisions]
+    scorings = [Scoring(each, problem.vocabulary.without_taught()) for each in decisions]
     seconds = run(model, problem, scorings)
     return [scoring.result(seconds) for scoring in scorings]
 
@@ -101,12 +109,17 @@ def validate(model: Model, most: int = 200) -> "Evaluation | None":
         problem = open_problem(model.recipe.data, needed=("val",))
     except JoemError:
         return None
-    count = len(problem.val)
-    if not count:
+    if not len(problem.val):
         return None
-    kept = sorted({index * count // min(count, most) for index in range(min(count, most))})
-    (found,) = evaluate(model, replace(problem, val=data.View(problem.val, kept)), [model.recipe.decision])
+    (found,) = evaluate(model, replace(problem, val=spread_over(problem.val, most)), [model.recipe.decision])
     return found
+
+
+def spread_over(pictures: Dataset, most: int) -> Dataset:
+    """At most so many pictures of a dataset, evenly spread over it."""
+    count = len(pictures)
+    kept = sorted({index * count // min(count, most) for index in range(min(count, most))})
+    return data.View(pictures, kept)
 
 
 class _Reader:

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from joem import extras, parallel
 from joem.errors import BadUsage
 from joem.settings import TrainSettings
 
@@ -22,11 +23,13 @@ def layout(settings: TrainSettings) -> tuple[int, int]:
 def launched(settings: TrainSettings) -> Any:
     """A Fabric whose processes have found each other."""
     fabric = _fabric(settings)
-    fabric.launch()
+    with parallel.ending_with_first():
+        fabric.launch()
     return fabric
 
 
 def _fabric(settings: TrainSettings) -> Any:
+    extras.require("train", "Training", "lightning_fabric")
     from lightning_fabric import Fabric
 
     devices, nodes = layout(settings)
@@ -57,7 +60,9 @@ def random_states(device: torch.device) -> dict[str, Tensor]:
 
 def set_random_states(states: dict[str, Tensor], device: torch.device) -> None:
     """Go on with the random numbers that `random_states` was asked about; those of absent devices do not matter."""
-    if "random_state" in states:
-        torch.set_rng_state(states["random_state"].cpu())
-    if "cuda_random_state" in states and device.type == "cuda":
-        torch.cuda.set_rng_state(states["cuda_random_state"].cpu(), device)
+    # Copied: of a row of a larger tensor, torch would read the first row.
+    own = {name: state.cpu().clone() for name, state in states.items()}
+    if "random_state" in own:
+        torch.set_rng_state(own["random_state"])
+    if "cuda_random_state" in own and device.type == "cuda":
+        torch.cuda.set_rng_state(own["cuda_random_state"], device)

@@ -10,7 +10,9 @@ from torch.utils.data import DataLoader
 
 from joem import data
 from joem.engine.stored_maps import PixelSet
-from joem.errors import JoemError
+from joem.errors import BadUsage, JoemError
+from joem.models import HEADS
+from joem.recipe import Recipe
 
 Batch = tuple[Tensor, Tensor]
 
@@ -31,6 +33,21 @@ class _ErrorsAsSamples:
 def _collate(samples: list[Batch | JoemError]) -> Batch | JoemError:
     errors = [sample for sample in samples if isinstance(sample, JoemError)]
     return errors[0] if errors else data.collate([sample for sample in samples if not isinstance(sample, JoemError)])
+
+
+def check_batch(recipe: Recipe, pictures: int, world: int) -> None:
+    """Refuse a batch that cannot be cut into the parts that a recipe asks for."""
+    settings = recipe.train
+    parts = world * settings.accumulate
+    smallest = min(settings.batch_size, pictures) // parts
+    if smallest < 1:
+        raise BadUsage(f"A batch of {settings.batch_size} cannot be cut into {parts} parts: make it larger.")
+    head = recipe.model.head
+    if head is not None and smallest < HEADS[head.name].least_batch:
+        raise BadUsage(
+            f"{head.name} normalises over the batch and needs at least {HEADS[head.name].least_batch} pictures per "
+            f"part, got a batch of {settings.batch_size} in {parts} parts from {pictures} pictures."
+        )
 
 
 def epoch_batches(

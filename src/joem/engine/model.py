@@ -20,9 +20,27 @@ from joem.model_description import ADVICE, FORMAT, check_description
 from joem.model_folder import DESCRIPTION, EXAMPLES, WEIGHTS, check_boxed, check_folder, find_model
 from joem.recipe import Recipe
 from joem.semantics import Semantics, imagenet
+from joem.settings import plain
 from joem.vocabulary import Vocabulary
 
 VECTORS = "vocabulary_vectors"
+
+
+@dataclass(frozen=True)
+class Teaching:
+    """Words that a model was taught, and by whom.
+
+    Attributes:
+        how: by masks, by the names of a classifier, by another network (teacher), or by captions.
+        who: the data or the network.
+        saw: what it had seen itself.
+        words: what it taught.
+    """
+
+    how: str
+    who: str
+    saw: str
+    words: tuple[str, ...]
 
 
 @dataclass
@@ -40,6 +58,7 @@ class Model:
         examples: prototypes of classes that are known by examples.
         trained: where trained classes lie among the features, which examples are compared with; None where nobody
             looked.
+        teaching: who taught which words.
     """
 
     recipe: Recipe
@@ -50,6 +69,7 @@ class Model:
     missing: str | None = None
     examples: Examples = field(default_factory=dict)
     trained: TrainedFeatures | None = None
+    teaching: tuple[Teaching, ...] = ()
 
     @classmethod
     def create(cls, recipe: Recipe, vocabulary: Vocabulary) -> "Model":
@@ -112,6 +132,7 @@ class Model:
             "recipe": self.recipe.to_dict(),
             "vocabulary": self.vocabulary.to_dict(),
             **({"added": added} if added else {}),
+            "teaching": [plain(each) for each in self.teaching],
             "semantics": self.semantics.provenance(),
             "normalisation": {"mean": self.method.trunk.mean, "std": self.method.trunk.std},
         }
@@ -143,9 +164,16 @@ class Model:
         with damage_told(folder / DESCRIPTION, ADVICE):
             source, missing = find_semantics(described["semantics"], search, vocabulary, vectors)
         loaded = cls(recipe, vocabulary, source, vectors, method.eval(), missing, trained=looks)
+        loaded.teaching = taught_by(described)
         if (folder / EXAMPLES).is_file():
             loaded.examples = examples.read(folder / EXAMPLES, loaded.prototypes().shape[1])
         return loaded
+
+
+def taught_by(described: Mapping[str, Any]) -> tuple[Teaching, ...]:
+    """Who taught a model which words, from its description."""
+    known = described.get("teaching", ())
+    return tuple(Teaching(each["how"], each["who"], each["saw"], tuple(each["words"])) for each in known)
 
 
 class Words(Protocol):

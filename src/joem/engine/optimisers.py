@@ -1,8 +1,10 @@
 """Optimisers of a method's parameters and their learning rates."""
 
+from collections.abc import Collection
 from typing import Any
 
 import torch
+from torch import nn
 from torch.optim import Optimizer
 
 from joem.errors import BadUsage
@@ -10,13 +12,23 @@ from joem.methods import Method
 from joem.settings import OptimiserSettings, TrainSettings
 
 
-def make_optimisers(method: Method, settings: TrainSettings) -> dict[str, Optimizer]:
-    """The optimisers of the parameters that learn in a method's current stage, by name."""
+def make_optimisers(
+    method: Method, settings: TrainSettings, kept: Collection[nn.Parameter] = ()
+) -> dict[str, Optimizer]:
+    """The optimisers of the parameters that learn in a method's current stage, by name; `kept` ones do not learn."""
     groups = method.parameter_groups(settings.visual.head_multiplier)
+    if kept:
+        groups = {name: _without(params, {id(each) for each in kept}) for name, params in groups.items()}
     try:
-        return {name: _optimiser(getattr(settings, name), params) for name, params in groups.items()}
+        return {name: _optimiser(getattr(settings, name), params) for name, params in groups.items() if params}
     except ValueError as error:  # a negative rate, for instance
         raise BadUsage(f"The optimisers --train.{', --train.'.join(groups)} cannot be made: {error}.") from None
+
+
+def _without(groups: list[dict[str, Any]], kept: set[int]) -> list[dict[str, Any]]:
+    """Groups without some parameters, and without groups that have none left."""
+    rest = [{**group, "params": [each for each in group["params"] if id(each) not in kept]} for group in groups]
+    return [group for group in rest if group["params"]]
 
 
 def _optimiser(settings: OptimiserSettings, groups: list[dict[str, Any]]) -> Optimizer:

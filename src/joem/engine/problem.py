@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from joem import data, protocols
 from joem.data import Dataset
+from joem.engine.teachers import check_zero_shot, taught
 from joem.errors import BadUsage
 from joem.settings import DataSettings
 from joem.vocabulary import Vocabulary
@@ -29,7 +30,10 @@ class Problem:
 
 
 def open_problem(
-    settings: DataSettings, every_mask: bool = False, needed: Collection[str] = ("train", "val")
+    settings: DataSettings,
+    every_mask: bool = False,
+    needed: Collection[str] = ("train", "val"),
+    cache: str | None = None,
 ) -> Problem:
     """Open the data of a recipe and settle which classes are unseen.
 
@@ -39,11 +43,16 @@ def open_problem(
             pictures of other datasets show them anyway.
         needed: which pictures will be used, "train", "val" or both; the others are not looked for on the disk, and
             the problem has none of them.
+        cache: folder that keeps what teachers say of the training pictures.
     """
     unseen = _unseen(settings)
     opened = {part: _open(settings, part, () if every_mask else unseen) for part in needed}
     first = next(iter(opened.values()))
     vocabulary, rule = _roles(settings, first, unseen)
+    if "train" in opened and settings.teachers:
+        check_zero_shot(settings, vocabulary)
+        opened["train"] = taught(data.relabel(opened["train"], vocabulary.names), settings, cache)
+        vocabulary = vocabulary.with_taught(opened["train"].names[len(vocabulary) :])
     found = {part: data.relabel(pictures, vocabulary.names) for part, pictures in opened.items()}
     none = data.View(first, (), vocabulary.names)
     return Problem(vocabulary, rule, found.get("train", none), found.get("val", none))

@@ -15,7 +15,10 @@ from joem.errors import BadUsage
 from joem.io import atomic_file, damage_told, read_notes, read_tensors, write_tensors
 from joem.models import HEADS, FeatureMaps, Trunk, hypercolumn
 from joem.recipe import Recipe
+from joem.settings import DataSettings
 from joem.vocabulary import VOID, Vocabulary
+
+_MEMORY = 1 << 29  # bytes of maps that a training keeps in memory, some two hundred pictures
 
 
 @dataclass(frozen=True)
@@ -31,9 +34,11 @@ class MapStore:
     folder: Path
 
     @classmethod
-    def open(cls, recipe: Recipe, trunk: Trunk) -> "MapStore":
-        """The store that a recipe asks for with `train.cache`."""
+    def open(cls, recipe: Recipe, trunk: Trunk, captions: str | None = None) -> "MapStore":
+        """The store that a recipe asks for with `train.cache`, of its pictures or of the folder of captioned photos."""
         model, pictures = recipe.model, recipe.data
+        if captions is not None:
+            pictures = DataSettings(kind="captions", root=captions)
         pixelwise = model.head is None or HEADS[model.head.name].takes_hypercolumns
         if recipe.train.cache is None or not pixelwise or not model.freeze_backbone:
             raise BadUsage(
@@ -111,6 +116,8 @@ class PixelSet:
     ) -> None:
         self.samples = data.seen_only(dataset, vocabulary, rule)
         self.vocabulary, self.store, self.pixels, self.side, self.seed = vocabulary, store, pixels, side, seed
+        self._kept: dict[int, tuple[hypercolumn.Basis, Tensor]] = {}
+        self._free = _MEMORY
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -118,15 +125,52 @@ class PixelSet:
     def __getitem__(self, key: tuple[int, int]) -> tuple[Tensor, Tensor]:
         """Hypercolumns (Cin,1,P) or (Cin,S,S) of the picture at (epoch, index), and their labels."""
         epoch, index = key
-        labels = self.samples.labels(index)
-        data.guard(labels, self.vocabulary)
-        maps = self.store.maps(self.samples, index)
+        basis, labels = self._picture(index)
         generator = torch.Generator().manual_seed(data.mixed(self.seed, epoch, index))
         if self.pixels:
             positions, found = random_pixels(labels, self.pixels, generator)
         else:
-            positions, found = random_square(labels, maps.maps[-1].shape[-2:], self.side, generator)
-        return hypercolumn.gather(maps, positions[None])[0], found
+            positions, found = random_square(labels, basis.coarse[-1].shape[-2:], self.side, generator)
+        return hypercolumn.gather(basis, positions[None])[0], found
+
+    def _picture(self, index: int) -> tuple[hypercolumn.Basis, Tensor]:
+        """What the hypercolumns of a picture are made of, and its labels; those of a small set are read once."""
+        if index in self._kept:
+            basis, small = self._kept[index]
+            return basis, small.long()
+        labels = self.samples.labels(index)
+        data.guard(labels, self.vocabulary)
+        basis = hypercolumn.basis(self.store.maps(self.samples, index))
+        size = labels.numel() + sum(each.nbytes for each in (basis.fine, *basis.coarse, basis.everywhere))
+        if size <= self._free:
+            self._free -= size
+            self._kept[index] = basis, labels.to(torch.uint8)
+        return basis, labels
+
+
+class CaptionSet:
+    """Hypercolumns of captioned photos with their nouns, the same for the same (seed, step) in any process.
+
+    Args:
+        photos: the photos.
+        store: where their maps are.
+        batch: how many photos go with every step.
+        pixels: how many pixels of each.
+        seed: another seed, other photos and pixels.
+    """
+
+    def __init__(self, photos: data.Captioned, store: MapStore, *, batch: int, pixels: int, seed: int) -> None:
+        self.photos, self.store, self.batch, self.pixels, self.seed = photos, store, batch, pixels, seed
+
+    def __getitem__(self, step: int) -> tuple[Tensor, Tensor]:
+        """Hypercolumns (B,Cin,1,P) and which nouns each photo has (B,N)."""
+        generator = torch.Generator().manual_seed(data.mixed(self.seed, step))
+        chosen = torch.randint(len(self.photos), (self.batch,), generator=generator).tolist()
+        columns = []
+        for index in chosen:
+            positions = torch.rand((1, self.pixels, 2), generator=generator) * 2 - 1
+            columns.append(hypercolumn.gather(self.store.maps(self.photos, index), positions[None])[0])
+        return torch.stack(columns), torch.stack([self.photos.nouns(index) for index in chosen])
 
 
 def random_pixels(labels: Tensor, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:

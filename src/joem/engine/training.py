@@ -15,7 +15,7 @@ from torch import Tensor
 from joem import data, methods, progress
 from joem.engine.checkpoint import Checkpoints
 from joem.engine.fabric import launched, random_states, set_random_states
-from joem.engine.loading import Batch, epoch_batches
+from joem.engine.loading import Batch, check_batch, epoch_batches
 from joem.engine.looks import trained_features
 from joem.engine.memory import reuse_freed_memory
 from joem.engine.metrics_log import MetricsLog, has_rows
@@ -23,13 +23,17 @@ from joem.engine.model import Model
 from joem.engine.optimisers import make_optimisers, set_rates
 from joem.engine.problem import Problem, open_problem
 from joem.engine.run_folder import alone_in
+from joem.engine.starting import first_model, keep_statistics, kept_weights, start_of, with_old_classes
 from joem.engine.stopping import interruptible, lost_processes_told
-from joem.engine.stored_maps import MapStore, PixelSet
+from joem.engine.stored_maps import CaptionSet, MapStore, PixelSet
+from joem.engine.teachers import Taught, teaching_of
 from joem.errors import BadUsage, Interrupted, JoemError, choose
 from joem.io import damage_told, writing
-from joem.models import HEADS, Hypercolumns, Inputs
+from joem.models import Hypercolumns, Inputs
 from joem.parallel import ranks_that_say_yes, together
 from joem.recipe import Recipe
+
+_CAPTION_PIXELS = 64  # of every captioned photo, at every step
 
 
 def train(
@@ -55,13 +59,14 @@ def train(
     if fabric.device.type == "cpu":
         reuse_freed_memory()
     folder = Path(out) if out is not None else None
+    recipe, start = start_of(recipe)
     with lost_processes_told(fabric, folder), alone_in(folder, fabric):
         with together(fabric):
             if folder is not None and not resume and Checkpoints(folder / "checkpoints").newest():
                 raise BadUsage(f"{out} already holds a run: add --resume to go on with it, or choose another --out.")
             every_mask = methods.get(recipe.method.name).sees_every_mask
-            problem = problem or open_problem(recipe.data, every_mask, needed=("train",))
-            run = Run(recipe, problem, fabric, folder)
+            problem = problem or open_problem(recipe.data, every_mask, needed=("train",), cache=recipe.train.cache)
+            run = Run(recipe, problem, fabric, folder, start=start)
             if resume:
                 run.resume()
             else:
@@ -74,7 +79,8 @@ def train(
 class Run:
     """The state of one training run.
 
-    `given` and `stages` are set where a trained model goes through some of its stages again.
+    `given` and `stages` are set where a trained model goes through some of its stages again, `start` where a new one
+    starts with the weights of another.
     """
 
     recipe: Recipe
@@ -83,22 +89,24 @@ class Run:
     out: Path | None
     given: Model | None = None
     stages: tuple[str, ...] = ()
+    start: Model | None = None
     step: int = 0
     stop: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         settings = self.recipe.train
         self.fabric.seed_everything(settings.seed, verbose=False)
-        self.model = self.given or Model.create(self.recipe, self.problem.vocabulary)
+        self.model = self.given or first_model(self.recipe, self.problem.vocabulary, self.start)
         self.stages = self.stages or self.model.method.stages
         # The one door through which unseen masks may come: a method that says it sees every mask.
         every_mask = self.model.method.sees_every_mask
         self.masks = self.problem.vocabulary.with_unseen(()) if every_mask else self.problem.vocabulary
         self.pictures = self._pictures()
+        self.captions = self._captions()
         self.checkpoints = Checkpoints(self.out / "checkpoints") if self.out else None
         self.steps_per_epoch = len(self._sampler(0, 0))
         self.ends = self._stage_ends()
-        self._check_batch()
+        check_batch(self.recipe, len(self.pictures), self.fabric.world_size)
         if settings.channels_last:
             self.model.method.to(memory_format=torch.channels_last)
         if self.fabric.world_size > 1 and self.fabric.device.type == "cuda":
@@ -125,6 +133,8 @@ class Run:
                 seed=recipe.train.seed,
             )
             with together(self.fabric):
+                if isinstance(problem.train, Taught):
+                    problem.train.fill(self.fabric.global_rank, self.fabric.world_size)
                 store.fill(pixels.samples, self.fabric.global_rank, self.fabric.world_size)
             return pixels
         transform = data.training(
@@ -135,6 +145,22 @@ class Run:
             std=trunk.std,
         )
         return data.TrainingSet(problem.train, self.masks, problem.rule, transform, seed=recipe.train.seed)
+
+    def _captions(self) -> CaptionSet | None:
+        """The captioned photos that teach too, if the recipe has some."""
+        recipe, folder = self.recipe, self.recipe.data.captions
+        if folder is None:
+            return None
+        if recipe.train.cache is None:
+            raise BadUsage("Captions teach on stored maps only: add --train.cache DIR.")
+        store = MapStore.open(recipe, self.model.method.trunk.to(self.fabric.device), folder)
+        with together(self.fabric):
+            photos = data.Captioned(folder)
+            store.fill(photos, self.fabric.global_rank, self.fabric.world_size)
+        self.model.method.learn_nouns(self.model.semantics.vectors(photos.names))
+        rank, world = self.fabric.global_rank, self.fabric.world_size
+        batch = max(1, recipe.train.batch_size // world)
+        return CaptionSet(photos, store, batch=batch, pixels=_CAPTION_PIXELS, seed=recipe.train.seed * world + rank)
 
     @property
     def steps(self) -> int:
@@ -168,24 +194,13 @@ class Run:
         self.stage = stage
         method = self.model.method
         method.begin(self.stages[stage])
-        self.optimisers = make_optimisers(method, self.recipe.train)
+        self.optimisers = make_optimisers(method, self.recipe.train, kept_weights(method, self.start))
         learning = {id(p) for each in self.optimisers.values() for group in each.param_groups for p in group["params"]}
         for parameter in method.parameters():
             parameter.requires_grad_(id(parameter) in learning)
         self.module, *self.wrapped = self.fabric.setup(method.train(), *self.optimisers.values())
-
-    def _check_batch(self) -> None:
-        settings = self.recipe.train
-        parts = self.fabric.world_size * settings.accumulate
-        smallest = min(settings.batch_size, len(self.pictures)) // parts
-        if smallest < 1:
-            raise BadUsage(f"A batch of {settings.batch_size} cannot be cut into {parts} parts: make it larger.")
-        head = self.recipe.model.head
-        if head is not None and smallest < HEADS[head.name].least_batch:
-            raise BadUsage(
-                f"{head.name} normalises over the batch and needs at least {HEADS[head.name].least_batch} pictures per "
-                f"part, got a batch of {settings.batch_size} in {parts} parts from {len(self.pictures)} pictures."
-            )
+        if self.start is not None:
+            keep_statistics(method)
 
     def _sampler(self, epoch: int, start: int) -> data.EpochSampler:
         settings = self.recipe.train
@@ -253,10 +268,11 @@ class Run:
         parts = list(
             zip(images.tensor_split(settings.accumulate), labels.tensor_split(settings.accumulate), strict=True)
         )
+        captioned = self._captioned_parts(len(parts))
         for number, (part, truth) in enumerate(parts):
             inputs, truth = self._to_device(part), self.fabric.to_device(truth)  # noqa: PLW2901
             with self.fabric.no_backward_sync(self.module, enabled=number < len(parts) - 1):
-                terms, weight = self.module(inputs, truth)
+                terms, weight = self.module(inputs, truth, *captioned[number])
                 self.fabric.backward(torch.stack(list(terms.values())).sum() * weight)
             weight_sum = weight_sum + weight
             for name, value in terms.items():
@@ -267,6 +283,13 @@ class Run:
         self._check_finite(means)
         self._apply(scale)
         return means
+
+    def _captioned_parts(self, count: int) -> list[tuple[tuple[Tensor, Tensor], ...]]:
+        """What goes to the method beside every part of a batch: captioned photos, or nothing."""
+        if self.captions is None:
+            return [()] * count
+        columns, nouns = (each.tensor_split(count) for each in self.captions[self.step])
+        return [(self.fabric.to_device(pair),) for pair in zip(columns, nouns, strict=True)]
 
     def _apply(self, scale: Tensor) -> None:
         """Multiply the summed gradients by one over the summed weights and let all optimisers step."""
@@ -361,6 +384,9 @@ class Run:
         self.model.method.eval()
         if self.out is not None:
             self.save()
+        self.model = with_old_classes(self.model, self.start)
+        if self.out is not None:
+            self.model.teaching = teaching_of(self.problem, self.recipe, self.model.method, self.captions)
             self.model.trained = trained_features(self.model, replace(self.problem, vocabulary=self.masks))
             with together(self.fabric), writing(self.out):
                 if self.fabric.is_global_zero:

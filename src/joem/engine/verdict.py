@@ -5,6 +5,7 @@ import torch
 from joem.engine.evaluation import Evaluation
 
 _ALL = 0.995  # share of the pixels that is as good as all of them
+_HARDLY = 0.05  # of the way from one colour to all right: a model with masks in disorder comes as far
 _FOUND = 10.0  # IoU in percent above which a class counts as found
 _ADVICE = "Train longer (--train.steps), look at the masks (joem data folder --root DIR), or start from recipe folder."
 
@@ -31,6 +32,11 @@ def verdict(found: Evaluation) -> str:
         return (
             f"Worse than one colour: the mean IoU is {mean:.1f}, and {one_colour:.1f} if all pixels were {commonest}. "
             f"{_ADVICE}"
+        )
+    if mean < one_colour + _HARDLY * (100 - one_colour):
+        return (
+            f"Hardly better than one colour: the mean IoU is {mean:.1f}, and {one_colour:.1f} if all pixels were "
+            f"{commonest}. {_ADVICE}"
         )
     right = int((per_class > _FOUND).sum())
     return (

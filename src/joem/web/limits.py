@@ -22,6 +22,7 @@ class Limits:
         bytes: size of a picture file.
         json_bytes: size of any other request's body.
         pixels: width x height of a picture, checked before it is decoded.
+        mask_pixels: width x height that a mask can be asked for in.
         classes: class names in one request, each alternative ("sofa|couch") and example counted; at most 255.
         name_length: characters of a class name with its description.
         workers: pictures encoded or decided at the same time.
@@ -38,6 +39,7 @@ class Limits:
     bytes: int = 10_000_000
     json_bytes: int = 200_000
     pixels: int = 2_000_000
+    mask_pixels: int = 50_000_000
     classes: int = MOST_CLASSES
     name_length: int = 300
     workers: int = 2

@@ -22,6 +22,7 @@ _HEADERS = {
     "X-Content-Type-Options": "nosniff",
 }
 _PIECE = 256 * 1024
+_FILES = ("/api/scenes", "/api/pictures")  # where a body is a picture file
 
 
 class Admission:
@@ -130,7 +131,7 @@ class RequestBounds:
 
     def _bounded(self, scope: Scope, receive: Receive) -> Receive:
         """`receive`, but a body that is too large or too slow is refused."""
-        left = allowed = self._limits.bytes if scope["path"] == "/api/scenes" else self._limits.json_bytes
+        left = allowed = self._limits.bytes if scope["path"] in _FILES else self._limits.json_bytes
         end = asyncio.get_running_loop().time() + self._limits.seconds
         complete = False
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, create_model, field_validator, model_validator
@@ -12,6 +12,7 @@ from joem.decision import RULES, Parameter, parameters
 from joem.web.limits import MOST_CLASSES, MOST_POINTS
 
 _LARGEST = float(np.finfo(np.float32).max)  # what values are compared with is float32
+_LONGEST = 65_535  # pixels of a side, as in a JPEG file
 
 
 Points = Annotated[
@@ -79,6 +80,12 @@ class RuleRequest(NamesRequest):
     rule: str | None = None
 
 
+class RankingRequest(RuleRequest):
+    """What to rank by."""
+
+    scores: bool = Field(False, description="send how likely every pixel is right, too")
+
+
 class DecisionRequest(RuleRequest):
     """Which classes, decided how."""
 
@@ -89,22 +96,42 @@ class DecisionRequest(RuleRequest):
 
     def options(self) -> dict[str, Any]:
         """What `Scene.segment` takes besides names and rule."""
-        return self.model_dump(exclude={"names", "rule", "examples"})
+        return self.model_dump(exclude={"names", "rule", "examples", "width", "height", "file_name"})
 
 
-def rule_request() -> type[RuleRequest]:
-    """`RuleRequest` that takes the rules there are."""
-    return create_model("RuleRequest", __base__=RuleRequest, **_rule())
+class SizedRequest(DecisionRequest):
+    """Which classes, decided how, for a picture of which size."""
+
+    width: int | None = Field(None, ge=1, le=_LONGEST, description="of the answer; the picture's own if absent")
+    height: int | None = Field(None, ge=1, le=_LONGEST)
+
+    @model_validator(mode="after")
+    def _both(self) -> "SizedRequest":
+        if (self.width is None) != (self.height is None):
+            raise PydanticCustomError("width_and_height", "give both width and height, or neither")
+        return self
+
+    @property
+    def size(self) -> tuple[int, int] | None:
+        """(height, width), if they are given."""
+        return None if self.width is None or self.height is None else (self.height, self.width)
 
 
-def decision_request() -> type[DecisionRequest]:
-    """`DecisionRequest` that takes the rules and parameters there are."""
-    fields: dict[str, Any] = {name: (float | None, _bounds(parameter)) for name, parameter in parameters().items()}
-    return create_model("DecisionRequest", __base__=DecisionRequest, **_rule(), **fields)
+class CocoRequest(SizedRequest):
+    """The same, with what the picture is called."""
+
+    file_name: str | None = Field(None, max_length=255)
 
 
-def _rule() -> dict[str, Any]:
-    return {"rule": (Literal[tuple(RULES)] | None, Field(None, description="the model's if absent"))}
+_Request = TypeVar("_Request", bound=RuleRequest)
+
+
+def with_rules(kind: type[_Request]) -> type[_Request]:
+    """The request that takes the rules there are, and their parameters if it decides by them."""
+    fields: dict[str, Any] = {"rule": (Literal[tuple(RULES)] | None, Field(None, description="the model's if absent"))}
+    if issubclass(kind, DecisionRequest):
+        fields |= {name: (float | None, _bounds(parameter)) for name, parameter in parameters().items()}
+    return create_model(kind.__name__, __base__=kind, **fields)
 
 
 def _bounds(parameter: Parameter) -> Any:
@@ -196,15 +223,29 @@ class DecisionInfo(BaseModel):
     values: Mapping[str, float] = Field(description="of every parameter of a rule")
 
 
+class TaughtInfo(BaseModel):
+    """One thing that a model was taught with."""
+
+    title: str
+    text: str
+
+
 class ModelInfo(BaseModel):
     """What the model knows."""
 
+    name: str = Field(description="what it is called here")
     version: str
     names: list[str]
     trained: list[str] = Field(description="names with training masks")
     background: str | None
     rules: list[RuleInfo]
     decision: DecisionInfo
+    strongest: Mapping[str, float] = Field(description="the strongest value worth trying of every parameter")
+    has_scores: bool = Field(description="whether pixels can be left out by min_score")
+    taught: list[TaughtInfo] = Field(description="what it was taught, with what and by whom")
+    colours: Sequence[Annotated[Sequence[int], Field(min_length=3, max_length=3)]] = Field(
+        description="RGB for one class after another, readable for colour-blind people first"
+    )
     limits: dict[str, float]
 
 
@@ -214,3 +255,12 @@ class SampleInfo(BaseModel):
     title: str
     url: str
     names: tuple[str, ...] | None = Field(description="classes to show it with, if it has some of its own")
+    about: str | None = Field(description="what it shows, in a few words")
+    points: dict[str, Points] = Field(description="classes by points on it")
+
+
+class ModelChoice(BaseModel):
+    """A model to choose."""
+
+    name: str = Field(description="what calls take as ?model=")
+    is_default: bool

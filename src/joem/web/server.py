@@ -4,7 +4,7 @@ import functools
 import math
 import signal
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import uvicorn
@@ -16,7 +16,9 @@ from joem.web import gallery
 from joem.web.access import check_token
 from joem.web.app import create_app
 from joem.web.connections import BoundedConnection, Connections
+from joem.web.gallery import SamplePicture
 from joem.web.limits import Limits
+from joem.web.models import ServedModel
 
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -31,6 +33,8 @@ def serve(
     allowed_hosts: Sequence[str] = (),
     trusted_proxies: Sequence[str] = (),
     announce: Callable[[str], None] | None = None,
+    name: str = "default",
+    others: Mapping[str, Path] | None = None,
 ) -> None:
     """Serve the API and the page; returns after SIGINT or SIGTERM, when requests under way are answered.
 
@@ -44,13 +48,14 @@ def serve(
         allowed_hosts: names that requests may be sent to besides host, localhost and IP addresses.
         trusted_proxies: addresses or networks of proxies, whose word on who asks (X-Forwarded-For) is taken.
         announce: is given the address once it is listened on; prints it for people if None.
+        name: what the model is called.
+        others: folders or files of further models to choose from, by name.
     """
     limits = limits or Limits()
-    if sample_folder is None:
-        pictures = gallery.for_model(segmenter)
-    else:
-        pictures = gallery.from_folder(sample_folder, limits.pixels)
-    config = configure(create_app(segmenter, limits, token, pictures, (host, *allowed_hosts)), limits, trusted_proxies)
+    pictures = _samples(segmenter, sample_folder, limits)
+    further = {each: functools.partial(_load, each, path, limits) for each, path in (others or {}).items()}
+    app = create_app(segmenter, limits, token, pictures, (host, *allowed_hosts), name, further)
+    config = configure(app, limits, trusted_proxies)
     with listen(host, port, limits.seconds) as listener:
         shown = f"[{host}]" if ":" in host else host
         (announce or _print)(f"http://{shown}:{listener.getsockname()[1]}")
@@ -60,6 +65,15 @@ def serve(
             # uvicorn stops in good order, then raises the signal again; nothing is left to do then.
             signal.signal(number, lambda *_: None)
         uvicorn.Server(config).run(sockets=[listener])
+
+
+def _samples(segmenter: Segmenter, folder: Path | None, limits: Limits) -> list[SamplePicture]:
+    return gallery.for_model(segmenter) if folder is None else gallery.from_folder(folder, limits.pixels)
+
+
+def _load(name: str, path: Path, limits: Limits) -> ServedModel:
+    segmenter = Segmenter.load(path)
+    return ServedModel(name, segmenter, _samples(segmenter, gallery.own_samples(path), limits))
 
 
 def configure(app: ASGIApp, limits: Limits, trusted_proxies: Sequence[str] = ()) -> uvicorn.Config:

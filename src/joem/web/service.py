@@ -4,43 +4,48 @@ import hmac
 import secrets
 from dataclasses import replace
 
-from joem import decision
+from joem import bands, decision
 from joem.examples import Examples
 from joem.segmenter import Scene, Segmenter
 from joem.semantics import alternatives
+from joem.vocabulary import colours
 from joem.web import wire
 from joem.web.cache import SceneCache
 from joem.web.decoding import read_mask, read_picture
 from joem.web.failures import Refusal
 from joem.web.limits import Limits
 from joem.web.metrics import Metrics
-from joem.web.schemas import ExampleRequest, NamesRequest, RuleRequest
+from joem.web.models import Models
+from joem.web.png import palette_png
+from joem.web.schemas import ExampleRequest, NamesRequest, RankingRequest, SizedRequest
 
 
 class Service:
-    """A segmenter with the scenes it encoded last. Everything here may be called from several threads."""
+    """Models with the scenes they encoded last. Everything here may be called from several threads."""
 
-    def __init__(self, segmenter: Segmenter, limits: Limits, metrics: Metrics) -> None:
-        self.segmenter = segmenter
+    def __init__(self, models: Models, limits: Limits, metrics: Metrics) -> None:
+        self._models = models
         self.scenes = SceneCache(limits.cache_bytes, limits.classes)
         self._limits = limits
         self._metrics = metrics
         self._secret = secrets.token_bytes(32)
 
-    def key(self, body: bytes, client: str) -> str:
-        """The key of a picture file: the same file from the same client is the same scene.
+    def key(self, body: bytes, client: str, model: str | None = None) -> str:
+        """The key of a picture file: the same file from the same client for the same model is the same scene.
 
         Nobody can compute the key of somebody else's scene, nor learn by sending a file whether somebody else did.
         """
-        digest = hmac.new(self._secret, client.encode() + b"\0", "sha256")
+        name = self._models.default.name if model is None else model
+        digest = hmac.new(self._secret, f"{client}\0{name}\0".encode(), "sha256")
         digest.update(body)
         return digest.hexdigest()
 
-    def encode(self, body: bytes, key: str) -> Scene:
-        """Decode and encode a picture file, unless another request has done so while this one waited."""
+    def encode(self, body: bytes, key: str, model: str | None = None) -> Scene:
+        """Decode a picture file and encode it by a model, unless another request has done so while this one waited."""
         scene = self.kept(key)
         if scene is None:
-            scene = self.segmenter.encode(read_picture(body, self._limits.pixels))
+            segmenter = self._models.get(model).segmenter
+            scene = segmenter.encode(read_picture(body, self._limits.pixels))
             self.scenes.put(key, scene)
             self._metrics.scenes.labels("encoded").inc()
         return scene
@@ -59,9 +64,9 @@ class Service:
             raise Refusal(404, "This scene is not kept (any more): send the picture again to POST /api/scenes.")
         return scene
 
-    def names(self, sent: NamesRequest) -> tuple[str, ...]:
+    def names(self, scene: Scene, sent: NamesRequest) -> tuple[str, ...]:
         """The class names that a request asks for, those of the model if it has none; those of examples too."""
-        listed = self.segmenter.vocabulary.names if sent.names is None else sent.names
+        listed = scene.segmenter.vocabulary.names if sent.names is None else sent.names
         wanted = tuple(dict.fromkeys(name.strip() for name in (*listed, *sent.examples, *sent.points)))
         for name in wanted:
             if len(name) > self._limits.name_length:
@@ -79,17 +84,35 @@ class Service:
         scene = self.find(key)
         if not sent.examples:
             return scene
-        shown = [self._example(name, each) for name, listed in sent.examples.items() for each in listed]
-        return replace(scene, segmenter=self.segmenter.knowing(*shown))
+        own = scene.segmenter
+        shown = [self._example(name, each, own) for name, listed in sent.examples.items() for each in listed]
+        return replace(scene, segmenter=own.knowing(*shown))
 
-    def _example(self, name: str, sent: ExampleRequest) -> Examples:
+    def _example(self, name: str, sent: ExampleRequest, segmenter: Segmenter) -> Examples:
         scene = self.find(sent.scene)
+        if scene.segmenter is not segmenter:
+            raise Refusal(422, "examples: the scene of an example was encoded by another model: send it for this one.")
         if sent.mask is not None:
             return scene.example(name, read_mask(sent.mask, self._limits.pixels))
         return scene.example(name, sent.points or ())
 
-    def ranking(self, scene: Scene, names: tuple[str, ...], sent: RuleRequest) -> bytes:
+    def ranking(self, scene: Scene, names: tuple[str, ...], sent: RankingRequest) -> bytes:
         """The ranking of every pixel and where it turns under a rule, the model's own if None; packed."""
         classes, ranking = scene.ranked(names, sent.background, points=sent.points)
-        chosen = decision.get(sent.rule or self.segmenter.model.recipe.decision.rule)
-        return wire.pack(ranking, chosen, classes, self.segmenter.vocabulary.background)
+        chosen = decision.get(sent.rule or scene.segmenter.model.recipe.decision.rule)
+        taken = (ranking.seen, ranking.unseen) if sent.scores else ()
+        scores = [scene.scores_of(classes, ranking, labels) for labels in taken]
+        return wire.pack(ranking, chosen, classes, scene.segmenter.vocabulary.background, scores)
+
+    def sized_mask(self, scene: Scene, names: tuple[str, ...], sent: SizedRequest) -> bytes:
+        """A palette PNG of another size than the scene's, decided for every one of its pixels."""
+        assert sent.size is not None
+        height, width = sent.size
+        if height * width > self._limits.mask_pixels:
+            allowed = f"{self._limits.mask_pixels:,} are allowed: ask for less, or start with --limits.mask_pixels."
+            raise Refusal(413, f"A mask of {width} x {height} has {width * height:,} pixels, {allowed}")
+        options = sent.options()
+        if options.pop("refine"):
+            raise Refusal(422, "refine: outlines are refined at the picture's own size: leave width and height out.")
+        found = bands.segment(scene, sent.size, names, sent.rule, **options)
+        return palette_png(sent.size, colours(found.names, found.rest), found.rows)

@@ -20,17 +20,23 @@ class CosineSettings(PerceptronSettings):
     Args:
         scale: what cosines are multiplied by before the softmax.
         names_weight: weight of what ImageNet's names teach it, where the blend has a teacher of them.
+        taught_weight: weight of telling apart what a teacher named, where the data have one.
+        captions_weight: weight of what the nouns of captioned photos teach it, where the data have some.
     """
 
     kind: str = "cosine"
     scale: Positive = 20.0
     names_weight: Weight = 1.0
+    taught_weight: Weight = 0.25
+    captions_weight: Weight = 1.0
 
 
 class Cosine(PerceptronExpert):
     """L = L_cos + w * L_names, both means over the labelled pixels.
 
-    L_cos is the cross-entropy of softmax(scale * cos(v, mu_c)) over the seen classes. L_names is the cross-entropy
+    L_cos is the cross-entropy of softmax(scale * cos(v, mu_c)) over the seen classes. Words of a teacher are parts of
+    the background: its cosine is then the largest of its own and theirs, as in decisions, and w' * L_taught is added,
+    the cross-entropy among them on the pixels of the background. L_names is the cross-entropy
     between the posterior of the teacher and softmax(scale * cos(v, mu_n)) over ImageNet's names n.
 
     v and mu consist of the parts of M copies, each of the length 1/sqrt(M), so that cos(v, mu) is the mean of the
@@ -58,8 +64,7 @@ class Cosine(PerceptronExpert):
         settings, features, teacher = self.settings, self.features(view), self.shared.teacher
         copies = settings.copies
         logits = settings.scale * self._cosines(features, self.prototypes(known, known))
-        seen = self.shared.vocabulary.seen_indices
-        terms = {"ce": losses.seen_cross_entropy(logits, labels.repeat_interleave(copies, dim=0), seen)}
+        terms = self._mask_terms(logits, labels.repeat_interleave(copies, dim=0))
         if teacher is not None and settings.names_weight:
             labelled = losses.resized(labels, features.shape[-2:]) != VOID
             with torch.no_grad():
@@ -69,6 +74,44 @@ class Cosine(PerceptronExpert):
             mean = agreement.mean(dim=1)[labelled].sum() / labelled.sum().clamp(min=1)
             terms["names"] = -settings.names_weight * mean
         return terms
+
+    def _mask_terms(self, logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        """L_cos, and L_taught times its weight where a teacher named surroundings."""
+        classes = self.shared.vocabulary
+        if not classes.taught or classes.background is None:
+            return {"ce": losses.seen_cross_entropy(logits, labels, classes.seen_indices)}
+        shown, background = len(classes.without_taught()), classes.index(classes.background)
+        rest = [background, *range(shown, len(classes))]
+        outer = logits[:, :shown].index_copy(
+            1, torch.tensor([background], device=logits.device), logits[:, rest].amax(dim=1, keepdim=True)
+        )
+        taught = (labels >= shown) & (labels != VOID)
+        plain = labels.masked_fill(taught, background)
+        within = labels.masked_fill(~taught & (labels != background), VOID)
+        shares = losses.labelled_fraction(within, logits.shape[-2:]) / losses.labelled_fraction(
+            labels, logits.shape[-2:]
+        ).clamp(min=1e-12)
+        return {
+            "ce": losses.seen_cross_entropy(outer, plain, classes.without_taught().seen_indices),
+            "taught": self.settings.taught_weight * shares * losses.seen_cross_entropy(logits, within, rest),
+        }
+
+    def caption_terms(self, view: View, nouns: Tensor, vectors: Tensor) -> dict[str, Tensor]:
+        """L_captions, times its weight: a noun of a photo fits a pixel of it better than nouns of other photos do.
+
+        With the soft maximum m_in = log sum_p exp(scale * cos(v_ip, mu_n)) over the pixels p of photo i, L_captions is
+        the mean over its nouns n of -log(exp(m_in) / (exp(m_in) + sum_k exp(m_ik))), where k are the nouns of the other
+        photos of the batch that photo i has not.
+        """
+        settings, here = self.settings, nouns.any(dim=0)
+        if not settings.captions_weight or not here.any():
+            return {}
+        prototypes = self.prototypes(vectors[here], vectors)
+        cosines = self._cosines(self.features(view), prototypes)
+        fits = (settings.scale * cosines).flatten(2).logsumexp(dim=2)  # (B * M,n)
+        own = nouns[:, here].repeat_interleave(settings.copies, dim=0)
+        others = fits.masked_fill(own, -torch.inf).logsumexp(dim=1, keepdim=True)
+        return {"captions": settings.captions_weight * F.softplus(others - fits)[own].mean()}
 
     def _unit(self, tensor: Tensor) -> Tensor:
         """Unit length along dimension 1, to which every copy contributes the same."""

@@ -106,6 +106,16 @@ class Expert(nn.Module, ABC):
         """What it learns by, each term a mean over the labelled pixels; nothing if it does not learn."""
         return {}
 
+    def caption_terms(self, view: View, nouns: Tensor, vectors: Tensor) -> dict[str, Tensor]:
+        """What it learns by from captioned photos, each term a mean over their nouns.
+
+        Args:
+            view: pixels of the photos.
+            nouns: which nouns each photo has, (B,N).
+            vectors: word vectors of the nouns, (N,D).
+        """
+        return {}
+
     def learn_names(self, semantics: Semantics) -> None:
         """A chance, before training, to take word vectors beyond those of the vocabulary."""
 

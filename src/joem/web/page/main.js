@@ -1,367 +1,294 @@
-import { announce, element, make, number, percent } from "./elements.js";
-import { palettePng } from "./png.js";
-import { decide, nearestTwo, NONE, unpack } from "./ranking.js";
+// The page: what is on it shows the session, and what people do on it changes the session.
+
+import { showChips, neighbourOf } from "./chips.js";
+import { announce, attempt, element, make, percent, tell } from "./elements.js";
+import { explain, forgetPixel, visitedPixel } from "./explaining.js";
+import * as naming from "./naming.js";
+import { photoOf } from "./photos.js";
+import { onPointing, showCross } from "./pointing.js";
+import { NONE, OTHER } from "./ranking.js";
 import * as rules from "./rules.js";
-import { call, post } from "./service.js";
+import { call } from "./service.js";
+import * as session from "./session.js";
+import { fromHash, split, toHash } from "./sharing.js";
 import * as stage from "./stage.js";
+import * as view from "./view.js";
+import * as vocabulary from "./vocabulary.js";
 
-const MOST_PIXELS = 1 << 20; // larger photos are reduced before they are sent: a ranking has 18 bytes per pixel
-const REST = 120; // ms the pointer stays before the service is asked for more about a pixel
+const { state } = session;
+const SUGGESTED = 8;
+let curve = null; // {ranking, scale, shares}
+let lastName = null; // given to a mark
 
-const state = {
-  model: null,
-  names: [],
-  borrowed: null, // the names that came with a sample
-  picture: null, // {file, title, scene}
-  ranking: null,
-  labels: null,
-  rule: null, // as the service describes it
-  values: {}, // of the parameters of rules
-};
-let visited = null; // the pixel under the pointer
-let latest = new AbortController(); // of the newest ranking asked for
-let rankingUnderWay = false;
+// ---- showing
 
-// ---- asking the service
+session.onChange((what) => ({ model: showModel, rule: showRule, photo: showPhotos, words: showWords, result: showResult })[what]());
 
-async function begin() {
-  state.model = await (await call("api/model")).json();
-  state.names = [...state.model.names];
-  state.values = { ...state.model.decision.values };
-  rules.showChoices(state.model.rules);
-  setRule(state.model.decision.rule);
-  const samples = await (await call("api/samples")).json();
-  const files = await Promise.all(samples.map(async (one) => (await call(one.url.slice(1))).blob()));
-  samples.forEach((one, index) => addSample(one, files[index]));
-  if (samples.length) await attempt(() => openSample(samples[0], files[0]));
-  else stage.showBusy(false);
+function showModel() {
+  const { model, samples } = state;
+  rules.showChoices(model.rules);
+  element("taught").replaceChildren(...model.taught.flatMap(({ title, text }) => [make("dt", { textContent: title }), make("dd", { textContent: text })]));
+  element("least-row").hidden = !model.has_scores;
+  element("background-row").hidden = model.background === null;
+  element("samples").replaceChildren(...samples.map((sample, index) => {
+    const image = make("img", { alt: sample.about ? sample.title : "", width: 96, height: 96 });
+    const button = make("button", { type: "button", title: sample.title, ariaPressed: "false" }, image, make("span", { textContent: sample.about ?? sample.title }));
+    button.addEventListener("click", () => attempt("photo", () => session.openSample(index)));
+    return make("li", {}, button);
+  }));
+  showRule();
 }
 
-async function openSample({ title, names }, file) {
-  state.borrowed = names;
-  await open(file, title, names ?? state.names);
-}
-
-// A photo of one's own starts with the model's classes, unless someone has chosen others.
-function openOwn(file, title) {
-  return open(file, title, state.names === state.borrowed ? [...state.model.names] : state.names);
-}
-
-async function open(file, title, names) {
-  announce(`Reading ${title}.`);
-  stage.showBusy(true);
-  const bitmap = await decode(file);
-  const reduced = bitmap.width * bitmap.height > limit();
-  const picture = { file: reduced ? await reduce(bitmap) : file, title };
-  Object.assign(state, { picture, ranking: null, labels: null });
-  stage.showPhoto(reduced ? await decode(picture.file) : bitmap);
-  stage.showShare();
-  for (const button of element("samples").querySelectorAll("button")) {
-    button.setAttribute("aria-pressed", button.title === title);
-  }
-  await rank(names);
-}
-
-async function decode(file) {
-  try {
-    return await createImageBitmap(file);
-  } catch {
-    throw new Error("The browser cannot read this file as a picture: choose a JPEG, PNG, WebP, GIF or BMP file.");
+// Sample photos come one after another, once there is something to look at.
+async function loadSamples() {
+  for (const [index, item] of [...element("samples").children].entries()) {
+    const { file } = await session.sampleOf(index);
+    item.querySelector("img").src = URL.createObjectURL(file);
   }
 }
 
-function limit() {
-  return Math.min(MOST_PIXELS, state.model.limits.pixels);
-}
-
-async function reduce(bitmap) {
-  const scale = Math.sqrt(limit() / (bitmap.width * bitmap.height));
-  const canvas = new OffscreenCanvas(Math.floor(bitmap.width * scale) || 1, Math.floor(bitmap.height * scale) || 1);
-  const context = canvas.getContext("2d");
-  context.imageSmoothingQuality = "high";
-  context.drawImage(bitmap, 0, 0, canvas.width, canvas.height);
-  return canvas.convertToBlob({ type: "image/png" });
-}
-
-async function encode(picture) {
-  const sent = await call("api/scenes", { method: "POST", headers: { "Content-Type": picture.file.type }, body: picture.file });
-  picture.scene = (await sent.json()).scene;
-}
-
-// The service keeps a scene as long as it has room: send the picture again when it has let go of it.
-async function ask(what, request, signal) {
-  const { picture } = state;
-  if (!picture.scene) await encode(picture);
-  try {
-    return await post(`api/scenes/${picture.scene}/${what}`, request, signal);
-  } catch (problem) {
-    if (problem.status !== 404) throw problem;
-    await encode(picture);
-    return post(`api/scenes/${picture.scene}/${what}`, request, signal);
+function showPhotos() {
+  const { own, photo } = state;
+  element("thumbs").hidden = !own.length;
+  const old = new Map([...element("thumbs").children].map((item) => [item.photo, item]));
+  element("thumbs").replaceChildren(...own.map((one) => old.get(one) ?? thumb(one)));
+  for (const item of element("thumbs").children) {
+    item.querySelector("button").setAttribute("aria-pressed", item.photo === photo);
+    const image = item.querySelector("img");
+    if (item.photo.thumbnail && !image.src) image.src = URL.createObjectURL(item.photo.thumbnail);
   }
-}
-
-async function rank(names) {
-  latest.abort();
-  const current = (latest = new AbortController());
-  rankingUnderWay = true;
-  stage.showBusy(true);
-  try {
-    const ranking = await askRanking(names, current.signal);
-    if (current.signal.aborted) return;
-    const sameNames = state.ranking && names === state.names;
-    // Two names that mean one class are one from now on.
-    Object.assign(state, { names: ranking.asked.length === names.length ? names : ranking.asked, ranking });
-    showNotes(ranking.notes);
-    showRule();
-    showResult();
-    if (sameNames) showShares();
-    else orderChips();
-    announce(summary());
-  } finally {
-    if (current === latest) endRanking();
+  for (const [index, item] of [...element("samples").children].entries()) {
+    item.querySelector("button").setAttribute("aria-pressed", photo?.sample === index && !own.includes(photo));
   }
+  element("size").textContent = photo ? `Files have the photo’s full size, ${photo.width} × ${photo.height}.` : "";
+  element("save-all").hidden = own.length < 2;
+  naming.close();
+  forgetPixel();
 }
 
-async function askRanking(names, signal) {
-  for (;;) {
-    const { name } = state.rule;
-    const answer = await ask("ranking", { names, background: false, rule: name }, signal);
-    const ranking = unpack(await answer.arrayBuffer());
-    if (name === state.rule.name || signal.aborted) return ranking; // or another rule was chosen meanwhile
-  }
+function thumb(photo) {
+  const button = make("button", { type: "button", title: photo.title }, make("img", { alt: photo.title, width: 64, height: 64 }));
+  button.addEventListener("click", () => attempt("photo", () => session.openOwn(photo)));
+  return Object.assign(make("li", {}, button), { photo });
 }
 
-// What the service understood otherwise than it was typed.
-function showNotes(notes) {
-  element("notes").textContent = notes.join(" ");
-  element("notes").hidden = !notes.length;
+function showWords() {
+  element("undo").disabled = !vocabulary.canStep(-1);
+  element("redo").disabled = !vocabulary.canStep(1);
+  const { words, marks } = vocabulary.current();
+  const left = state.model.names.filter((name) => name !== state.model.background && !words.includes(name));
+  const offers = words.length > 1 ? [] : left.slice(0, SUGGESTED);
+  const buttons = offers.map((name) => suggestion(name, [name]));
+  if (offers.length && left.length > offers.length) buttons.push(suggestion(`all ${left.length} it was taught`, left));
+  element("suggested").replaceChildren(...buttons);
+  showClasses();
+  stage.showMarks(marks.filter(({ photo }) => photo === state.photo).map((mark) => ({ ...mark, colour: colourOf(mark.name) })));
 }
 
-function endRanking() {
-  rankingUnderWay = false;
-  stage.showBusy(false);
-  if (state.ranking && !isRanked()) setRule(state.ranking.rule); // it failed: back to the rule that is shown
+function suggestion(text, added) {
+  const button = make("button", { type: "button", textContent: text });
+  button.addEventListener("click", () => attempt("words", () => session.propose({ words: vocabulary.withWords(added) })));
+  return button;
 }
 
-// Run something that a person started, and tell them if it fails.
-async function attempt(action) {
-  element("problem").hidden = true;
-  try {
-    await action();
-  } catch (problem) {
-    if (problem.name === "AbortError") return;
-    stage.showBusy(false);
-    showProblem(problem);
-  }
+function colourOf(word) {
+  return state.model.colours[vocabulary.slotOf(word)];
 }
-
-// ---- showing what came back
 
 function showResult() {
-  const { ranking, rule, model } = state;
-  state.labels = decide(ranking, rule.parameter, value());
-  stage.showLabels(state.labels, ranking.colours);
-  stage.showNames(state.labels, ranking.names, ranking.colours, model.background);
-  if (visited) showPixel(visited.x, visited.y, false);
-  for (const id of ["save-mask", "save-overlay"]) element(id).disabled = false;
+  const { ranking, names, shares, colours, labels, places, model } = state;
+  const rest = names.map((name, label) => [name, shares[label]]).filter(([name], label) => ![...places.values()].includes(label) && [model.background, OTHER].includes(name));
+  element("rest").textContent = rest.map(([name, share]) => `${name} ${share ? percent(share) : "0 %"}`).join(", ");
+  element("rest").hidden = !rest.length;
+  element("notes").textContent = ranking?.notes.join(" ") ?? "";
+  element("notes").hidden = !ranking?.notes.length;
+  for (const id of ["save-mask", "save-overlay", "save-coco", "save-all", "save-cut"]) element(id).disabled = !labels;
+  const cut = element("cut-name").value;
+  const choices = names.filter((name, label) => shares[label] > 0);
+  const asked = choices.filter((name) => name !== model.background && name !== OTHER);
+  element("cut-name").replaceChildren(...[...asked, ...choices.filter((name) => !asked.includes(name))].map((name) => make("option", { value: name, textContent: name })));
+  if (choices.includes(cut)) element("cut-name").value = cut;
+  element("cut-name").hidden = !choices.length;
+  showShare();
+  showWords();
+  const at = visitedPixel();
+  if (at && labels) visit(at.x, at.y, false);
+  else if (!labels) forgetPixel();
 }
 
-function areas() {
-  const counts = new Uint32Array(state.ranking.names.length);
-  for (const label of state.labels) counts[label]++;
-  return Array.from(counts, (count) => count / state.labels.length);
+// Words that were just added have no share yet.
+function showClasses() {
+  const { words, marks } = vocabulary.current();
+  showChips(words.map((word) => classOf(word, marks)), (word) => attempt("words", () => removeWord(word)));
 }
 
-// Labels from the largest share of the picture to the smallest.
-function byShare(shares) {
-  return shares.map((_, label) => label).sort((a, b) => shares[b] - shares[a]);
-}
-
-function summary() {
-  const { names } = state.ranking;
-  const shares = areas();
-  const large = byShare(shares).filter((label) => shares[label] >= 0.005).slice(0, 6);
-  return `${state.picture.title}: ${large.map((label) => `${names[label]} ${percent(shares[label])}`).join(", ")}.`;
-}
-
-// New chips for new names, those found first; they keep their places while a slider moves.
-function orderChips() {
-  const { names, isUnseen, colours } = state.ranking;
-  const chips = byShare(areas()).map((label) => chip(label, names[label], isUnseen[label], colours[label]));
-  element("chips").replaceChildren(...chips);
-  showShares();
-}
-
-function showShares() {
-  const shares = areas();
-  for (const item of element("chips").children) {
-    const share = shares[item.dataset.label];
-    item.classList.toggle("absent", share === 0);
-    item.querySelector(".area").textContent = share ? percent(share) : "";
+function classOf(word, marks) {
+  const label = state.places.get(word);
+  const count = marks.filter(({ name, positive }) => name === word && positive).length;
+  if (label === undefined || !state.ranking) {
+    return { word, name: word, colour: vocabulary.isExclusion(word) ? null : colourOf(word), kind: "", isNew: false };
   }
-  const unseen = shares.filter((_, label) => state.ranking.isUnseen[label]).reduce((sum, share) => sum + share, 0);
-  element("share").textContent = `New classes cover ${percent(unseen)} of the picture.`;
+  const { names, colours, shares, ranking } = state;
+  const isNew = ranking.isUnseen[label];
+  const shown = count ? `${count} ${count === 1 ? "mark" : "marks"}` : "";
+  const kind = isNew && count ? shown : [isNew ? "new" : "trained", shown].filter(Boolean).join(", ");
+  return { word, name: names[label], colour: colours[label], kind, isNew: isNew && !count, share: shares[label] };
 }
 
-function chip(label, name, unseen, colour) {
-  const remove = make("button", { type: "button", textContent: "×", ariaLabel: `Remove ${name}` });
-  remove.addEventListener("click", () => attempt(() => removeClass(label)));
-  const item = make("li", {}, swatch(colour), make("span", { className: "name", textContent: name }), badge(unseen), make("span", { className: "area" }), remove);
-  Object.assign(item.dataset, { label, name });
-  return item;
-}
-
-function swatch([red, green, blue]) {
-  const square = make("span", { className: "swatch" });
-  square.style.background = `rgb(${red} ${green} ${blue})`;
-  return square;
-}
-
-function badge(unseen) {
-  return make("span", { className: unseen ? "badge new" : "badge", textContent: unseen ? "new" : "trained" });
-}
-
-// The value of the chosen rule's parameter, if it has one.
-function value() {
-  return state.values[state.rule.parameter?.name];
-}
-
-// Whether the ranking is by the chosen rule; it is not while the service is asked for it.
-function isRanked() {
-  return state.ranking?.rule === state.rule.name;
+function showShare() {
+  const { ranking, shares, rule, scale } = state;
+  const isNew = (ranking?.unseen.length ?? 0) > 0;
+  element("more").disabled = !rule.parameter || (ranking && !isNew);
+  if (!ranking) return void (element("share").textContent = "");
+  const unseen = shares.filter((_, label) => ranking.isUnseen[label]).reduce((sum, share) => sum + share, 0);
+  element("share").textContent = isNew ? `New classes cover ${unseen ? percent(unseen) : "0 %"} of the picture.` : "No word is new: nothing to decide between.";
+  if (!scale || ranking.rule !== rule.name || !element("advanced").open) return;
+  if (curve?.ranking !== ranking || curve?.scale !== scale) curve = { ranking, scale, shares: rules.sharesOf(ranking, rule.parameter, scale, NONE) };
+  rules.showCurve(curve.shares, scale.to(session.value()));
 }
 
 function showRule() {
-  rules.showRule(state.rule, value(), isRanked() ? state.ranking.turning : null);
+  if (element("rules").childElementCount) rules.showRule(state.rule, session.value(), state.scale);
 }
 
-function showPixel(x, y, aloud) {
-  visited = { x, y };
-  const { ranking, labels } = state;
+// ---- what people do
+
+function visit(x, y, aloud) {
+  const { ranking, labels, names, colours, rule, photo } = state;
   if (!labels) return;
-  const i = y * stage.size.width + x;
-  const near = nearestTwo(ranking, i);
-  tellPixel(near, i, aloud && near.every((one) => one.label !== NONE));
-  clearTimeout(showPixel.timer);
-  if (near.some((one) => one.label === NONE)) {
-    showPixel.timer = setTimeout(() => nameSecond(near, x, y, i, aloud).catch(() => {}), REST);
+  const column = Math.floor(((x + 0.5) * photo.sentWidth) / photo.width);
+  const row = Math.floor(((y + 0.5) * photo.sentHeight) / photo.height);
+  const shown = { ranking, labels, names, colours, rule, value: session.value() };
+  explain(shown, x, y, row * photo.sentWidth + column, aloud, () => session.explanation(column, row));
+}
+
+function mark(points, byTouch) {
+  const { labels, names, photo, model, places } = state;
+  const middle = points[points.length >> 1];
+  const label = labels?.[Math.floor(((middle.y + 0.5) * photo.sentHeight) / photo.height) * photo.sentWidth + Math.floor(((middle.x + 0.5) * photo.sentWidth) / photo.width)];
+  const word = [...places].find(([, at]) => at === label)?.[0];
+  const here = word && names[label] !== model.background ? word : null;
+  const offers = [...new Set([lastName, here, ...vocabulary.wanted().toReversed()])].filter((name) => name && vocabulary.wanted().includes(name));
+  const at = view.toStage(middle.x + 0.5, middle.y + 0.5);
+  const box = element("stage");
+  naming.askName({ x: at.x + box.offsetLeft, y: at.y + box.offsetTop }, offers, here, byTouch, async (name, positive) => {
+    const added = points.map((point) => ({ ...point, name, positive, photo }));
+    await session.propose({ words: vocabulary.withWords([name]), marks: [...vocabulary.current().marks, ...added] });
+    lastName = positive ? name : lastName;
+    element("cross").hidden = true; // or it would hide the mark
+  });
+}
+
+async function addWords() {
+  const added = split(element("words").value);
+  const words = vocabulary.withWords(added);
+  if (words.length > vocabulary.current().words.length) await session.propose({ words });
+  element("words").value = "";
+}
+
+async function removeWord(word) {
+  const next = neighbourOf(word);
+  await session.propose(vocabulary.without(word));
+  (next?.isConnected ? next : element("words")).focus();
+}
+
+function keepFound() {
+  const gone = vocabulary.wanted().filter((word) => state.shares[state.places.get(word)] === 0);
+  const { words, marks } = vocabulary.current();
+  return session.propose({ words: words.filter((word) => !gone.includes(word)), marks: marks.filter(({ name }) => !gone.includes(name)) });
+}
+
+function take(files, pasted) {
+  const found = [...files].map((file) => photoOf(file, pasted ? "pasted picture" : file.name));
+  if (!found.length) return;
+  return attempt("photo", async () => {
+    state.own.push(...found);
+    await session.openOwn(found[0]);
+    element("words").focus({ preventScroll: true });
+    await thumbnails(found.slice(1));
+  });
+}
+
+// Of photos that nobody has looked at yet.
+async function thumbnails(photos) {
+  const unread = [];
+  for (const photo of photos) {
+    try {
+      const bitmap = await createImageBitmap(photo.file, { resizeWidth: 160, resizeQuality: "medium" });
+      const canvas = new OffscreenCanvas(bitmap.width, bitmap.height);
+      canvas.getContext("2d").drawImage(bitmap, 0, 0);
+      photo.thumbnail ??= await canvas.convertToBlob({ type: "image/jpeg" });
+    } catch {
+      unread.push(photo.title); // the service may read it, when it is chosen
+    }
   }
+  showPhotos();
 }
 
-// Only the nearest trained class of a pixel is in the ranking; where the second nearest is trained too, ask for it.
-async function nameSecond(near, x, y, i, aloud) {
-  const { ranking, names } = state;
-  const { second } = await (await ask("explain", { names, background: false, x, y })).json();
-  if (state.ranking !== ranking || visited?.x !== x || visited?.y !== y) return;
-  near[1].label = ranking.names.indexOf(second.name);
-  tellPixel(near, i, aloud);
-}
-
-function tellPixel(near, i, aloud) {
-  const { ranking, labels } = state;
-  const { x, y } = visited;
-  const label = labels[i];
-  element("pixel-label").replaceChildren(
-    `x ${x}, y ${y}: `, swatch(ranking.colours[label]), " ", make("b", { textContent: ranking.names[label] }),
-  );
-  element("pixel-classes").replaceChildren(...near.map((one) => nearItem(one)));
-  const reason = isRanked() ? rules.why(state.rule, value(), ranking.turning[i], ranking.isUnseen[label]) : "";
-  element("pixel-why").textContent = reason;
-  if (aloud) announce(`x ${x}, y ${y}: ${ranking.names[label]}. Nearest ${near.map((one) => ranking.names[one.label]).join(", then ")}. ${reason}`);
-}
-
-function nearItem({ label, distance }) {
-  const { names, isUnseen, colours } = state.ranking;
-  const at = ` at distance ${number(distance)}`;
-  if (label === NONE) return make("li", {}, "…", at);
-  return make("li", {}, swatch(colours[label]), ` ${names[label]} `, badge(isUnseen[label]), at);
-}
-
-function showProblem({ message, word, near }) {
-  const box = element("problem");
+function word({ message, word, near }, box) {
+  if (!word) return tell(box, { message });
   const offers = (near ?? []).map((other) => {
     const button = make("button", { type: "button", textContent: other });
     button.addEventListener("click", () => {
       element("words").value = element("words").value.replaceAll(word, other);
-      attempt(addNames);
+      attempt("words", addWords, showWordProblem);
     });
     return button;
   });
-  const text = word ? `The word vectors do not know “${word}”.${offers.length ? " Did you mean:" : ""}` : message;
-  box.replaceChildren(make("p", { textContent: text }), ...offers);
+  box.replaceChildren(make("p", { textContent: `The word vectors do not know “${word}”.${offers.length ? " Did you mean:" : ""}` }), ...offers);
   box.hidden = false;
 }
 
-// ---- what a person can do
-
-function addSample(sample, file) {
-  const { title } = sample;
-  const image = make("img", { src: URL.createObjectURL(file), alt: title });
-  const button = make("button", { type: "button", title, ariaPressed: "false" }, image);
-  button.addEventListener("click", () => attempt(() => openSample(sample, file)));
-  element("samples").append(make("li", {}, button));
+function showWordProblem(box, problem) {
+  word(problem, box);
 }
 
-async function addNames() {
-  const typed = element("words").value.split(",").map((name) => name.trim()).filter(Boolean);
-  const added = [...new Set(typed)].filter((name) => !state.names.includes(name));
-  if (!added.length) return;
-  await rank([...state.names, ...added]);
-  element("words").value = "";
-  chipOf(state.ranking.names.at(-1)).scrollIntoView({ block: "nearest" });
-}
-
-async function removeClass(label) {
-  if (state.names.length === 1) throw new Error("One class must stay: add another one first.");
-  const { nextElementSibling, previousElementSibling } = chipOf(state.ranking.names[label]);
-  const neighbour = (nextElementSibling ?? previousElementSibling).dataset.name;
-  await rank(state.names.filter((_, other) => other !== label));
-  chipOf(neighbour)?.querySelector("button").focus();
-}
-
-function chipOf(name) {
-  return [...element("chips").children].find((item) => item.dataset.name === name);
-}
-
-async function onlyFound() {
-  const shares = areas();
-  await rank(state.names.filter((_, label) => shares[label] > 0));
-}
-
-async function saveMask() {
-  const { labels, ranking } = state;
-  save(await palettePng(labels, ranking.width, ranking.height, ranking.colours), "mask.png");
-}
-
-async function saveOverlay() {
-  const { names, rule, values } = state;
-  save(await (await ask("overlay", { names, background: false, rule: rule.name, ...values })).blob(), "overlay.png");
-}
-
-function save(file, name) {
-  const link = make("a", { href: URL.createObjectURL(file), download: name });
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
-  announce(`Saved ${name}.`);
+function link() {
+  const { words } = vocabulary.current();
+  const { rule, ...values } = session.decision();
+  delete values.min_score;
+  const sample = state.own.includes(state.photo) ? undefined : state.photo?.sample;
+  const model = element("model-choice").hidden ? undefined : state.model.name;
+  return toHash({ words, rule, values, model, sample, min_score: state.minScore || undefined, background: state.background ? undefined : false });
 }
 
 function connect() {
-  element("file").addEventListener("change", ({ target }) => take(target.files, target.files[0]?.name));
-  element("add").addEventListener("submit", (event) => {
+  const on = (id, event, act) => element(id).addEventListener(event, act);
+  on("file", "change", ({ target }) => take(target.files));
+  on("add", "submit", (event) => {
     event.preventDefault();
-    attempt(addNames);
+    attempt("words", addWords, showWordProblem);
   });
-  element("reset").addEventListener("click", () => attempt(() => rank([...state.model.names])));
-  element("found").addEventListener("click", () => attempt(onlyFound));
-  element("save-mask").addEventListener("click", () => attempt(saveMask));
-  element("save-overlay").addEventListener("click", () => attempt(saveOverlay));
-  for (const id of ["compare", "opacity"]) element(id).addEventListener("input", stage.showShare);
-  element("rules").addEventListener("change", ({ target }) => attempt(() => chooseRule(target.value)));
-  element("value").addEventListener("input", ({ target }) => setValue(Number(target.value)));
-  element("value").addEventListener("change", () => state.labels && announce(summary()));
-  stage.onVisit(showPixel);
-  addEventListener("paste", ({ clipboardData }) => take(clipboardData.files, "pasted picture"));
+  on("clear", "click", () => attempt("words", () => session.propose({ words: [], marks: [] })));
+  on("found", "click", () => attempt("words", keepFound));
+  on("undo", "click", () => attempt("words", () => session.stepBack(-1)));
+  on("redo", "click", () => attempt("words", () => session.stepBack(1)));
+  for (const [id, other] of [["tool-name", "tool-move"], ["tool-move", "tool-name"]]) {
+    on(id, "click", () => {
+      element(id).setAttribute("aria-pressed", true);
+      element(other).setAttribute("aria-pressed", false);
+      element("stage").classList.toggle("moving", id === "tool-move");
+    });
+  }
+  for (const id of ["compare", "opacity"]) on(id, "input", stage.draw);
+  on("rules", "change", ({ target }) => attempt("decide", () => chooseRule(target.value)));
+  on("more", "input", ({ target }) => setValue(state.scale.from(Number(target.value))));
+  on("more", "change", () => state.labels && announce(session.summary()));
+  on("value", "input", ({ target }) => {
+    const { parameter } = state.rule;
+    const value = Number(target.value);
+    const allowed = target.value !== "" && (value > 0 || (value === 0 && parameter.neutral === 0)) && value <= (parameter.largest ?? Infinity);
+    if (allowed) setValue(value);
+  });
+  on("least", "input", ({ target }) => {
+    element("least-shown").textContent = `${target.value} %`;
+    attempt("decide", () => session.setMinScore(Number(target.value) / 100));
+  });
+  on("advanced", "toggle", showShare);
+  on("background", "change", ({ target }) => attempt("decide", () => session.setBackground(target.checked)));
+  on("model", "change", ({ target }) => attempt("photo", () => chooseModel(target.value)));
+  onPointing(visit, mark);
+  addEventListener("paste", ({ clipboardData }) => take(clipboardData.files, true));
   addEventListener("dragover", (event) => {
     event.preventDefault();
     element("drop-hint").hidden = false;
@@ -370,32 +297,67 @@ function connect() {
   addEventListener("drop", (event) => {
     event.preventDefault();
     element("drop-hint").hidden = true;
-    take(event.dataTransfer.files, event.dataTransfer.files[0]?.name);
+    take(event.dataTransfer.files);
   });
-}
-
-function setRule(name) {
-  state.rule = state.model.rules.find((rule) => rule.name === name);
-  showRule();
+  addEventListener("keydown", (event) => {
+    if (!(event.ctrlKey || event.metaKey) || event.key.toLowerCase() !== "z" || event.target.matches("input[type=text]")) return;
+    event.preventDefault();
+    attempt("words", () => session.stepBack(event.shiftKey ? 1 : -1));
+  });
+  addEventListener("resize", showCross);
 }
 
 // The old picture stays until the ranking by the new rule is there; one under way asks for it by itself.
 async function chooseRule(name) {
-  setRule(name);
-  if (state.ranking && !rankingUnderWay) await rank(state.names);
+  session.setRule(name);
+  if (state.ranking && element("stage").getAttribute("aria-busy") === "false") await session.rank();
 }
 
 function setValue(value) {
-  state.values[state.rule.parameter.name] = value;
-  rules.showValue(value);
-  if (!isRanked()) return;
-  showResult();
-  showShares();
+  session.setValue(value);
+  rules.showValue(value, state.scale);
 }
 
-function take(files, title) {
-  if (files.length) attempt(() => openOwn(files[0], title));
+async function chooseModel(name) {
+  await session.loadModel(name);
+  if (state.own.includes(state.photo)) await session.open(state.photo);
+  else if (state.samples.length) await session.openSample(0);
+  await loadSamples();
+}
+
+async function begin() {
+  const { model } = fromHash(location.hash, []);
+  const listed = call("api/models").then((answer) => answer.json());
+  if (model && !(await listed).some(({ name }) => name === model)) await session.loadModel(null);
+  else await session.loadModel(model);
+  const models = await listed;
+  element("model").replaceChildren(...models.map(({ name }) => make("option", { value: name, textContent: name })));
+  element("model-choice").hidden = models.length < 2;
+  element("model").value = state.model.name;
+  const given = fromHash(location.hash, Object.keys(state.values));
+  Object.assign(state.values, given.values);
+  if (given.rule) session.setRule(given.rule);
+  else showRule();
+  if (given.background !== undefined) element("background").checked = state.background = given.background;
+  if (given.min_score && state.model.has_scores) {
+    state.minScore = Math.min(0.95, Math.max(0, given.min_score));
+    element("least").value = 100 * state.minScore;
+    element("least-shown").textContent = `${element("least").value} %`;
+  }
+  element("words").focus({ preventScroll: true });
+  if (!state.samples.length) return stage.showBusy(false);
+  const first = given.sample in state.samples ? given.sample : 0;
+  if (given.words) await openWith(first, given.words);
+  else await session.openSample(first);
+  await loadSamples();
+}
+
+async function openWith(index, words) {
+  const { photo } = await session.sampleOf(index);
+  vocabulary.reset({ words, marks: [] });
+  await session.open(photo);
 }
 
 connect();
-attempt(begin);
+attempt("photo", begin);
+import("./keeping.js").then(({ connectKeeping }) => connectKeeping(link));

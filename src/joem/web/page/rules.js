@@ -1,8 +1,10 @@
-// The rules as the service describes them: radio buttons, help, the one slider, and why a pixel took its class.
+// One slider from fewer to more new classes; below "Advanced" the rules as the service describes them, and the curve of
+// what the slider changes.
 
-import { element, make, number } from "./elements.js";
+import { capitalised, element, make, number, percent } from "./elements.js";
 
-const STEPS = 100; // of the slider, where the parameter has bounds
+const STEPS = 100; // of the slider; the middle is the model's own value
+const [WIDTH, HEIGHT] = [280, 84]; // of the curve
 
 export function showChoices(rules) {
   element("rules").replaceChildren(...rules.map(({ name, title }) => {
@@ -11,40 +13,73 @@ export function showChoices(rules) {
   }));
 }
 
-// The rule with the value of its parameter; `turning`, where there is a ranking by it, bounds what has no bounds.
-export function showRule({ name, title, about, parameter }, value, turning) {
+// The values that the slider goes through: from the one that corrects nothing over the model's own to the strongest. They
+// are the same for every picture. Steps are finer near the model's own value.
+export function scaleOf({ neutral }, own, strongest) {
+  const middle = own === neutral ? 0 : STEPS / 2;
+  const from = (position) => {
+    if (position <= middle) return middle ? neutral + ((own - neutral) * position) / middle : neutral;
+    return own + (strongest - own) * ((position - middle) / (STEPS - middle)) ** 2;
+  };
+  const to = (value) => {
+    const beyond = (value - own) / (strongest - own);
+    if (beyond >= 0 && strongest !== own) return Math.min(STEPS, middle + (STEPS - middle) * Math.sqrt(beyond));
+    return middle ? Math.max(0, (middle * (value - neutral)) / (own - neutral)) : 0;
+  };
+  return { from, to };
+}
+
+export function showRule({ name, title, about, parameter }, value, scale) {
   element("rules").querySelector(`[value="${name}"]`).checked = true;
   element("rule-help").textContent = `${capitalised(title)}. ${about}`;
-  for (const id of ["value-row", "value-help"]) element(id).hidden = !parameter;
+  for (const id of ["value-row", "value-help", "curve-box"]) element(id).hidden = !parameter;
+  element("more").disabled = !parameter;
   if (!parameter) return;
   element("value-name").textContent = `${capitalised(parameter.name)} ${parameter.symbol}`;
   element("value-help").textContent = `${capitalised(parameter.about)}.`;
-  const { least, most, step } = range(parameter, value, turning);
-  Object.assign(element("value"), { min: least, max: most, step, value }); // in this order: a value is kept in bounds
-  showValue(value);
+  Object.assign(element("value"), { min: 0, step: "any" });
+  if (parameter.largest !== null) element("value").max = parameter.largest;
+  else element("value").removeAttribute("max");
+  showValue(value, scale);
 }
 
-export function showValue(value) {
-  element("value-shown").textContent = number(value);
+export function showValue(value, scale) {
+  element("more").value = scale.to(value);
+  if (Number(element("value").value) !== value) element("value").value = number(value);
 }
 
-// From the value that corrects nothing to the strongest that makes sense: where no value is the largest, the one at which
-// every pixel has become new. A parameter that falls ends just above 0, which is not allowed.
-function range({ neutral, largest, rises }, value, turning) {
-  if (!rises) return { least: neutral / STEPS, most: neutral, step: neutral / STEPS };
-  if (largest !== null) return { least: neutral, most: largest, step: (largest - neutral) / STEPS };
-  let most = value;
-  for (const point of turning ?? []) if (point > most && point < Infinity) most = point;
-  return { least: neutral, most: most > neutral ? most : neutral + 1, step: "any" };
+// The share of the picture that new classes cover at every step of the slider.
+export function sharesOf({ turning, unseen }, { rises }, scale, none) {
+  const values = Array.from({ length: STEPS + 1 }, (_, position) => Math.fround(scale.from(position)));
+  const counts = new Uint32Array(STEPS + 2); // by the first step at which a pixel is new
+  for (let i = 0; i < turning.length; i++) {
+    if (unseen[i] === none) continue;
+    let [low, high] = [0, STEPS + 1];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (rises ? turning[i] < values[middle] : turning[i] > values[middle]) high = middle;
+      else low = middle + 1;
+    }
+    counts[low]++;
+  }
+  let sum = 0;
+  return values.map((_, position) => (sum += counts[position]) / turning.length);
+}
+
+export function showCurve(shares, position) {
+  const at = (step, share) => `${((step * WIDTH) / STEPS).toFixed(1)},${(HEIGHT - share * HEIGHT).toFixed(1)}`;
+  element("curve-line").setAttribute("points", shares.map((share, step) => at(step, share)).join(" "));
+  const x = (position * WIDTH) / STEPS;
+  for (const [end, value] of Object.entries({ x1: x, x2: x, y1: 0, y2: HEIGHT })) element("curve-now").setAttribute(end, value);
+  const now = shares[Math.round(position)];
+  element("curve").setAttribute("aria-label",
+    `New classes cover ${percent(shares[0])} of the picture at the left end of the slider, ${percent(now)} now, ${percent(shares[STEPS])} at the right end`);
 }
 
 export function why({ parameter }, value, turning, isNew) {
   const taken = `the ${isNew ? "new" : "trained"} class is taken`;
   if (!parameter) return `This rule has nothing to set: ${taken}.`;
-  if (!Number.isFinite(turning)) return `Whatever ${parameter.name} is, ${taken}.`;
-  return `Turns at ${parameter.name} ${number(turning)}: the slider is at ${number(value)}, so ${taken}.`;
-}
-
-function capitalised(text) {
-  return text[0].toUpperCase() + text.slice(1);
+  const never = parameter.rises ? false : turning <= 0; // a value of 0 is not allowed
+  if (never || !Number.isFinite(turning)) return `Whatever ${parameter.name} is, ${taken}.`;
+  return `Turns at ${parameter.name} ${number(turning)}: it is set to ${number(value)}, so ${taken}.`;
 }

@@ -1,87 +1,143 @@
-// The picture, the tint and the names over it, the divider between before and after, and the pixel that is looked at.
+// The photo, the classes over it in their colours with smooth outlines, their names, and the marks of examples.
 
-import { element } from "./elements.js";
+import { element, make, rgb } from "./elements.js";
+import { edgesOf, paint } from "./paint.js";
 import { deepest } from "./places.js";
+import * as view from "./view.js";
 
 const stage = element("stage");
 const photo = element("photo").getContext("2d");
 const tint = element("tint").getContext("2d");
+const FAINT = 0.6; // of the tint, for what nobody asked for
 
-export const size = { width: 1, height: 1 };
+let bitmap = null;
+let shown = null; // {labels, edges, width, height, names, colours, quiet}
+let marks = [];
+let waiting = false;
 
-export function showPhoto(bitmap) {
-  Object.assign(size, { width: bitmap.width, height: bitmap.height });
-  for (const { canvas } of [photo, tint]) Object.assign(canvas, size); // this also clears them
-  stage.style.setProperty("--ratio", size.width / size.height);
-  photo.drawImage(bitmap, 0, 0);
-  element("tags").replaceChildren();
+export function showPhoto(given) {
+  bitmap?.close();
+  bitmap = given;
+  shown = null;
+  const ratio = Math.min(2.4, Math.max(0.7, given.width / given.height));
+  stage.style.setProperty("--ratio", ratio);
+  view.resize(stage.clientWidth, stage.clientHeight);
+  view.show({ width: given.width, height: given.height });
   element("cross").hidden = true;
+  draw();
 }
 
-export function showLabels(labels, colours) {
-  // A pixel of an ImageData is red, green, blue, alpha in memory; as one number on a little-endian machine, reversed.
-  const words = Uint32Array.from(colours, ([red, green, blue]) => (255 << 24) | (blue << 16) | (green << 8) | red);
-  const image = tint.createImageData(size.width, size.height);
-  const pixels = new Uint32Array(image.data.buffer);
-  for (let i = 0; i < pixels.length; i++) pixels[i] = words[labels[i]];
-  tint.putImageData(image, 0, 0);
+export function pixels() {
+  return bitmap;
 }
 
-// Names on their regions, for the eye only: the list of classes says the same to everyone.
-export function showNames(labels, names, colours, background) {
-  const tags = deepest(labels, size.width, size.height).filter(({ label }) => names[label] !== background);
-  element("tags").replaceChildren(...tags.map(({ label, x, y }) => {
-    const tag = document.createElement("span");
-    tag.textContent = names[label];
-    Object.assign(tag.style, { left: `${100 * x}%`, top: `${100 * y}%`, borderColor: `rgb(${colours[label].join(" ")})` });
-    return tag;
-  }));
+// Labels with a colour each; those in `quiet` are fainter and have no name on the picture.
+export function showLabels(labels, { width, height }, names, colours, quiet) {
+  shown = labels && { labels, width, height, names, colours, quiet, edges: edgesOf(labels, width, height) };
+  if (shown) shown.places = deepest(labels, width, height).filter(({ label }) => label < names.length && !quiet.includes(names[label]));
+  draw();
 }
 
-export function showShare() {
-  const hidden = Number(element("compare").value);
-  element("compare").setAttribute("aria-valuetext", hidden ? `original on the left ${hidden} %` : "original hidden");
-  for (const layer of [tint.canvas, element("tags")]) layer.style.clipPath = `inset(0 0 0 ${hidden}%)`;
-  tint.canvas.style.opacity = element("opacity").value / 100;
-  element("tags").hidden = element("opacity").value === "0";
-  element("divider").hidden = hidden === 0;
-  element("divider").style.left = `${hidden}%`;
+export function showMarks(given) {
+  marks = given;
+  draw();
 }
 
 export function showBusy(busy) {
   stage.setAttribute("aria-busy", busy);
 }
 
-// Call `visit(x, y, byKeyboard)` with the pixel under the pointer or the arrow keys' cross.
-export function onVisit(visit) {
-  const cross = { x: 0, y: 0 };
-
-  function move(x, y, byKeyboard) {
-    cross.x = Math.min(Math.max(x, 0), size.width - 1);
-    cross.y = Math.min(Math.max(y, 0), size.height - 1);
-    element("cross").style.left = `${(100 * (cross.x + 0.5)) / size.width}%`;
-    element("cross").style.top = `${(100 * (cross.y + 0.5)) / size.height}%`;
-    element("cross").hidden = false;
-    visit(cross.x, cross.y, byKeyboard);
-  }
-
-  function point(event) {
-    const box = stage.getBoundingClientRect();
-    const across = (event.clientX - box.left) / box.width;
-    const down = (event.clientY - box.top) / box.height;
-    move(Math.floor(across * size.width), Math.floor(down * size.height), false);
-  }
-
-  stage.addEventListener("pointermove", point);
-  stage.addEventListener("pointerdown", point);
-  stage.addEventListener("focus", () => {
-    if (element("cross").hidden && stage.matches(":focus-visible")) move(size.width >> 1, size.height >> 1, true);
-  });
-  stage.addEventListener("keydown", (event) => {
-    const step = event.shiftKey ? 1 : Math.max(1, Math.round(Math.max(size.width, size.height) / 50));
-    const [right, down] = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[event.key] ?? [];
-    if (right === undefined) return;
-    event.preventDefault();
-    move(cross.x + right * step, cross.y + down * step, true);
+// Draw when the browser next shows a picture, however often it is asked for.
+export function draw() {
+  if (waiting) return;
+  waiting = true;
+  requestAnimationFrame(() => {
+    waiting = false;
+    if (!bitmap) return;
+    drawPhoto();
+    drawTint();
+    drawNames();
+    drawMarks();
+    showShare();
+    stage.classList.toggle("zoomed", view.isZoomed());
+    element("zoom-fit").disabled = element("zoom-out").disabled = !view.isZoomed();
   });
 }
+
+function ratio() {
+  return Math.min(2, devicePixelRatio || 1);
+}
+
+function fitCanvas({ canvas }) {
+  const [width, height] = [stage.clientWidth, stage.clientHeight].map((side) => Math.max(1, Math.round(side * ratio())));
+  if (canvas.width !== width || canvas.height !== height) Object.assign(canvas, { width, height });
+}
+
+function drawPhoto() {
+  fitCanvas(photo);
+  const { scale, left, top } = view.get();
+  const size = scale * ratio();
+  photo.setTransform(size, 0, 0, size, -left * size, -top * size);
+  photo.imageSmoothingQuality = "high";
+  photo.imageSmoothingEnabled = scale < 4;
+  photo.clearRect(left, top, photo.canvas.width / size, photo.canvas.height / size);
+  photo.drawImage(bitmap, 0, 0);
+}
+
+function drawTint() {
+  fitCanvas(tint);
+  const { width: across, height: down } = tint.canvas;
+  const image = tint.createImageData(across, down);
+  const opacity = Number(element("opacity").value) / 100;
+  if (shown && opacity) {
+    const { scale, left, top } = view.get();
+    const fine = shown.width / bitmap.width; // labels per pixel of the photo
+    const fills = shown.names.map((name, label) => [
+      ...shown.colours[label], Math.round(255 * opacity * (shown.quiet.includes(name) ? FAINT : 1)),
+    ]);
+    const part = { left: left * fine, top: top * (shown.height / bitmap.height), step: fine / (scale * ratio()) };
+    paint(image, shown, part, fills, Math.min(1, 1.5 * opacity), ratio());
+  }
+  tint.putImageData(image, 0, 0);
+}
+
+// Names on their regions, for the eye only: the list of classes says the same to everyone.
+function drawNames() {
+  const tags = (shown?.places ?? []).map(({ label, x, y }) => {
+    const tag = make("span", { textContent: shown.names[label] });
+    const at = view.toStage(x * bitmap.width, y * bitmap.height);
+    const covered = marks.map((one) => view.toStage(one.x, one.y)).some((one) => Math.abs(one.x - at.x) < 50 && Math.abs(one.y - at.y) < 20);
+    place(tag, x * bitmap.width, y * bitmap.height + (covered ? 26 / view.get().scale : 0));
+    tag.style.borderColor = rgb(shown.colours[label]);
+    return tag;
+  });
+  element("tags").replaceChildren(...tags);
+}
+
+function drawMarks() {
+  element("marks").replaceChildren(...marks.map(({ x, y, positive, colour }) => {
+    const dot = make("span", { className: positive ? "mark" : "mark not", textContent: positive ? "+" : "−" });
+    place(dot, x + 0.5, y + 0.5);
+    if (positive) dot.style.background = rgb(colour);
+    return dot;
+  }));
+}
+
+export function place(one, x, y) {
+  const at = view.toStage(x, y);
+  Object.assign(one.style, { left: `${at.x}px`, top: `${at.y}px` });
+}
+
+export function showShare() {
+  const hidden = Number(element("compare").value);
+  element("compare").setAttribute("aria-valuetext", hidden ? `original on the left ${hidden} %` : "original hidden");
+  for (const layer of [tint.canvas, element("tags")]) layer.style.clipPath = `inset(0 0 0 ${hidden}%)`;
+  element("tags").hidden = element("opacity").value === "0";
+  element("divider").hidden = hidden === 0;
+  element("divider").style.left = `${hidden}%`;
+}
+
+new ResizeObserver(() => {
+  view.resize(stage.clientWidth, stage.clientHeight);
+  draw();
+}).observe(stage);
