@@ -148,7 +148,7 @@ class Log:
                 self.faults.append(fault)
 
     def __str__(self) -> str:
-        told = ("compared", "wrong answers", "5xx", "refusals", "too late", "scenes let go")
+        told = ("compared", "wrong answers", "5xx", "refusals", "too late", "asked again", "scenes let go")
         return f"{self.counts['requests']} requests; " + ", ".join(f"{what}: {self.counts[what]}" for what in told)
 
 
@@ -205,7 +205,11 @@ class Client(threading.Thread):
 
     def _post(self, path: str, **options: Any) -> httpx.Response | None:
         """The answer; None if there is none to compare."""
-        answer = self._http.post(path, **options)
+        try:
+            answer = self._http.post(path, **options)
+        except httpx.RemoteProtocolError:  # the service closed an idle connection just now; HTTP says to ask once more
+            self._log.count("asked again")
+            answer = self._http.post(path, **options)
         self._log.count("requests")
         if answer.status_code in {429, 503} and "retry-after" in answer.headers:
             self._log.count("refusals")

@@ -1,4 +1,5 @@
 import os
+from pathlib import Path
 
 import pytest
 
@@ -74,3 +75,27 @@ def test_a_folder_within_a_folder_is_written_too(tmp_path):
         (draft / "in").mkdir()
         (draft / "in" / "a").write_text("text")
     assert (tmp_path / "thing" / "in" / "a").read_text() == "text"
+
+
+def test_what_must_last_is_on_the_disk_before_it_takes_its_place(tmp_path, monkeypatch):
+    flushed = []
+
+    def fsync(handle):
+        there = Path(os.readlink(f"/proc/self/fd/{handle}"))
+        flushed.append((there, (tmp_path / "kept").exists()))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with atomic_file(tmp_path / "kept") as draft:
+        draft.write_text("a")
+    assert [(there.name.startswith(".kept"), there == tmp_path, shown) for there, shown in flushed] == [
+        (True, False, False),  # the file, while only its draft is there
+        (False, True, True),  # then the folder that lists it
+    ]
+    flushed.clear()
+    with atomic_folder(tmp_path / "many") as folder:
+        (folder / "one").write_text("a")
+    assert [there.name for there, _ in flushed] == ["one", folder.name, tmp_path.name]
+    flushed.clear()
+    with atomic_file(tmp_path / "quick", lasting=False) as draft:
+        draft.write_text("a")
+    assert flushed == []
