@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from joem import engine, progress
+from joem import Segmenter, engine, progress
 from joem.engine import Model
 from joem.engine.training import Run
 from joem.recipe import Recipe
@@ -32,6 +32,42 @@ def tiny() -> Recipe:
 def shared_tiny() -> Recipe:
     """The same for fixtures that outlive a test."""
     return make_tiny()
+
+
+@pytest.fixture(scope="session")
+def trained(shared_tiny, tmp_path_factory) -> Segmenter:
+    """A model that has learned a little, for the tests of the page."""
+    torch.manual_seed(0)
+    run = tmp_path_factory.mktemp("run")
+    engine.train(shared_tiny, run)
+    return Segmenter.load(run)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """A browser, for the tests of the page."""
+    from browsing import browser_at_hand  # of tests/web
+
+    with browser_at_hand() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def address(trained):
+    """Where the page of that model is served."""
+    from browsing import serving
+
+    with serving(trained) as address:
+        yield address
+
+
+@pytest.fixture
+def visit(browser, address):
+    """A way to open the page."""
+    from browsing import visiting
+
+    with visiting(browser, address) as visit:
+        yield visit
 
 
 def make_tiny(**changes) -> Recipe:

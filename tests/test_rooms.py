@@ -169,7 +169,7 @@ def test_no_two_files_share_a_name():
     names = Counter(path.name for path in SOURCES)
     shared = [path for path in SOURCES if names[path.name] > 1 and not path.name.startswith("__")]
     complain("Files of one name:", [shown(path) for path in sorted(shared, key=lambda path: path.name)])
-    tests = [path for path in sorted(TESTS.rglob("*.py")) if path.name not in {"__init__.py", "conftest.py"}]
+    tests = [path for path in sorted(TESTS.rglob("*.py")) if path.name != "__init__.py"]
     names = Counter(path.name for path in tests)  # pytest imports tests by their bare names
     complain("Test files of one name:", [shown(path) for path in tests if names[path.name] > 1])
 
