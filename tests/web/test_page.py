@@ -204,6 +204,7 @@ def test_one_slider_and_what_is_behind_it(visit, segmenter):
     assert shares[0] != shares[1]
     open_advanced(page)
     assert float(page.get_by_role("spinbutton", name="Sigma").input_value()) == pytest.approx(0.02)
+    expect(page.locator("#curve-line")).to_have_attribute("points", re.compile(r"\d+ \d"))  # drawn after the picture
     line = page.locator("#curve-line").get_attribute("points").split()
     heights = [float(point.split(",")[1]) for point in line]
     assert len(line) == 101
