@@ -17,7 +17,10 @@ BY_EXAMPLE = -2
 
 
 _ALIKE = 0.5
-"""The cosine of prototypes above which surroundings that a model knows are what a new word asks for."""
+"""The cosine of prototypes above which surroundings that a model knows are what a new word asks for.
+
+Set by eye on fifty words: lawn and grass, street and road, forest and tree are above it, flag and mirror far below.
+"""
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,8 @@ class AskedClasses:
         new = [words[word] for _, word in pairs if word in words and word not in seen]
         if question.rest is not None:
             rest = question.names.index(question.rest)
-            pairs += [(rest, word) for word in question.around if not _alike(words[word], new)]
+            around = [word for word in question.around if word in words]
+            pairs += [(rest, word) for word in around if not _alike(words[word], new)]
         spoken = [(index, words[word]) for index, word in pairs if word in words]
         shown = [(index, examples[word].mean(0)) for index, word in pairs if word in examples]
         return cls(

@@ -14,6 +14,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "onnx": ("onnx", "onnxruntime", "onnxscript"),
     "serve": ("fastapi", "prometheus_client", "uvicorn"),
     "hub": ("huggingface_hub",),
+    "teachers": ("ai_edge_litert",),
 }
 """The modules that each extra brings, as they are imported."""
 

@@ -33,6 +33,7 @@ class _Vocabulary(_Described):
     names: list[str] = Field(min_length=1)
     unseen: list[str]
     background: str | None
+    taught: list[str] = []
 
 
 class _Part(_Described):

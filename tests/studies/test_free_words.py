@@ -14,14 +14,6 @@ def segmenter():
     return Segmenter(fresh_model(make_small("blend")))
 
 
-class Renamed(data.View):
-    """Generated pictures whose classes have other names."""
-
-
-def pictures(names):
-    return Renamed(data.Scenes(3, size=32), range(3), names)
-
-
 def test_the_confusion_matrix_is_that_of_a_loop(segmenter):
     scenes = data.Scenes(3, size=32)
     found = free_words.evaluate(segmenter, scenes)
@@ -53,7 +45,7 @@ def test_every_word_has_a_kind(segmenter):
 def test_two_names_of_one_class_are_one_answer(segmenter):
     names = list(data.Scenes(1).names)
     names[2] = names[1].upper()
-    found = free_words.evaluate(segmenter, pictures(tuple(names)))
+    found = free_words.evaluate(segmenter, data.View(data.Scenes(3, size=32), range(3), tuple(names)))
     assert len(found.names) == len(names) - 1
     assert found.to_dict()["images"] == 3
 

@@ -5,6 +5,7 @@ import json
 import struct
 import threading
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from PIL import Image
 
 from joem import Segmenter, engine
 from joem.data.scenes import Scenes
+from joem.decision import Score
 from joem.engine.model import Model
 from joem.web import Limits, create_app
 from joem.web.gallery import generated
@@ -28,6 +30,12 @@ KINDS = {"png": "PNG", "jpeg": "JPEG", "webp": "WEBP", "gif": "GIF", "bmp": "BMP
 def untrained(recipe) -> Segmenter:
     torch.manual_seed(0)
     return Segmenter(Model.create(recipe, engine.open_problem(recipe.data).vocabulary))
+
+
+def scored(recipe) -> Segmenter:
+    """An untrained model that has a score."""
+    score = Score((0.5, -1.0, 4.0), (0.1, -1.5, 3.0))
+    return untrained(replace(recipe, decision=replace(recipe.decision, score=score)))
 
 
 @contextmanager

@@ -2,22 +2,18 @@
 
 import base64
 import io
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from PIL import Image
-from serving import as_file, connect, scene_image, send, untrained
-
-from joem.decision import Score
+from serving import as_file, connect, scene_image, scored, send
 
 NAMES = ["background", "red circle", "brown horse"]
 
 
 @pytest.fixture(scope="module")
 def segmenter(shared_tiny):
-    score = Score((0.5, -1.0, 4.0), (0.1, -1.5, 3.0))
-    return untrained(replace(shared_tiny, decision=replace(shared_tiny.decision, score=score)))
+    return scored(shared_tiny)
 
 
 @pytest.fixture

@@ -9,9 +9,8 @@ import pytest
 import torch
 from fastapi.testclient import TestClient
 from PIL import Image
-from serving import HERE, as_file, connect, encode, scene_image, send, unpack, untrained
+from serving import HERE, as_file, connect, encode, scene_image, scored, send, unpack, untrained
 
-from joem.decision import Score
 from joem.errors import JoemError
 from joem.segmenter import Scene, Segmenter
 from joem.web import Limits, create_app
@@ -24,8 +23,7 @@ SIZE = {"width": 150, "height": 130}
 
 @pytest.fixture(scope="module")
 def segmenter(shared_tiny):
-    score = Score((0.5, -1.0, 4.0), (0.1, -1.5, 3.0))
-    return untrained(replace(shared_tiny, decision=replace(shared_tiny.decision, score=score)))
+    return scored(shared_tiny)
 
 
 @pytest.fixture

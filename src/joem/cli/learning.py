@@ -129,7 +129,9 @@ def _with_rule(settings: "Recipe", folder: Path, resume: bool) -> Generator[str,
     taken = any((folder / name).exists() for name in ("model", "checkpoints"))  # the training will refuse it
     if not settings.train.folds or taken:
         return settings
-    settings, reason = calibration.decide(settings, engine.open_problem(settings.data, needed=("train",)))
+    settings, reason = calibration.decide(
+        settings, engine.open_problem(settings.data, needed=("train",), cache=settings.train.cache)
+    )
     yield reason
     return settings
 
@@ -167,7 +169,7 @@ def tune(
 
     settings = recipes.load(recipe, changes)
     folder = out or Path("runs") / f"{Path(recipe).stem}-tuned"
-    problem = engine.open_problem(settings.data, needed=("train",))
+    problem = engine.open_problem(settings.data, needed=("train",), cache=settings.train.cache)
     found = calibration.Folds(settings, problem, folder, lambdas, folds, used).tune()
     columns = [name for name in found.table[0] if name not in {"hiou", "folds"}]
     yield "".join(f"{column:>10}" for column in columns) + f"{'hIoU on held-out seen classes':>32}"

@@ -94,7 +94,8 @@ def with_old_classes(model: Model, start: Model | None) -> Model:
     unseen = (*own.unseen, *(name for name in old.unseen if name in more))
     names = (*own.names, *more)
     vectors = word_vectors(start, names)
-    return replace(model, vocabulary=Vocabulary(names, unseen, own.background), vectors=vectors)
+    taught = tuple(name for name in old.taught if name in more)  # the last ones there, and so here
+    return replace(model, vocabulary=Vocabulary(names, unseen, own.background, taught), vectors=vectors)
 
 
 @dataclass(frozen=True)

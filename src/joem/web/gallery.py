@@ -23,7 +23,7 @@ _UNSHOWN = {"TIFF", "JPEG2000", "PPM"}  # what is read here, but not by browsers
 _PHOTOS: dict[str, tuple[str, tuple[str, ...], Points]] = {
     "photographer": ("a new word", ("person", "tripod"), {}),
     "astronaut": ("an example", ("person",), {"flag": [(60, 100)]}),
-    "coffee": ("surroundings", ("cup", "table"), {}),
+    "coffee": ("surroundings", ("cup",), {"table": [(35, 224)]}),
     "cat": ("things", ("cat",), {}),
 }
 """The photos in the package, whose CREDITS.md says where they are from: what each shows, by which words and points."""

@@ -4,9 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from joem import __version__
+from joem.asking import NOT
 from joem.decision import RULES, parameters
 from joem.errors import JoemError
 from joem.model_folder import find_model
@@ -18,6 +19,8 @@ from joem.web.gallery import SamplePicture
 from joem.web.limits import MOST_CLASSES, Limits
 
 _COLOURS = colours(map(str, range(MOST_CLASSES)))
+_HOW = {"names": "By names", "teacher": "By a network", "captions": "By captions"}
+_MOST_LISTED = 60
 
 
 class ServedModel(NamedTuple):
@@ -113,29 +116,30 @@ def _strongest(segmenter: Segmenter) -> dict[str, float]:
 
 def _taught(segmenter: Segmenter) -> list[schemas.TaughtInfo]:
     """What a model was taught, with what and by whom, in lines for people."""
-    model, recipe = segmenter.model, segmenter.model.recipe
+    model, recipe, vocabulary = segmenter.model, segmenter.model.recipe, segmenter.vocabulary
     data = recipe.data
-    described: Mapping[str, Any] = model.description() if hasattr(model, "description") else {}
+    pictures = {"data set": data.kind, "protocol": data.protocol, "split": data.train_split}
     lines = {
-        "Masks of": ", ".join(segmenter.vocabulary.seen),
-        "Only words of": ", ".join(segmenter.vocabulary.unseen),
-        "Shown by example": ", ".join(name for name in model.examples if name != "not:"),
-        "Pictures": _text({"data set": data.kind, "protocol": data.protocol, "split": data.train_split}),
-        "Teachers": _text(described.get("teachers")),
+        "Masks of": _listed(vocabulary.without_taught().seen),
+        "Only words of": _listed(vocabulary.unseen),
+        "Shown by example": _listed([name for name in model.examples if name != NOT]),
+        "Pictures": ", ".join(f"{key} {value}" for key, value in pictures.items() if value is not None),
+        **{
+            f"{_HOW[each.how]}, {each.who}": f"{_listed(each.words)}. It learned from {each.saw}."
+            for each in model.teaching
+            if each.how in _HOW
+        },
         "Word vectors": recipe.semantics.vectors,
-        "Method": _text({"": recipe.method.name, "on": recipe.model.backbone}),
+        "Method": f"{recipe.method.name}, on {recipe.model.backbone}",
     }
     return [schemas.TaughtInfo(title=title, text=text) for title, text in lines.items() if text]
 
 
-def _text(value: Any) -> str:
-    """Records of any form in one line.
+def _listed(names: Sequence[str]) -> str:
+    """Names with commas between them, the first of many.
 
-    >>> _text([{"name": "ADE20K", "by": None}, "a person"])
-    'name ADE20K; a person'
+    >>> _listed(["cow"] * 61)[-21:]
+    'cow, cow and 1 others'
     """
-    if isinstance(value, Mapping):
-        return ", ".join(f"{key} {_text(each)}".strip() for key, each in value.items() if _text(each))
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return "; ".join(_text(each) for each in value)
-    return "" if value is None else str(value)
+    more = f" and {len(names) - _MOST_LISTED} others" if len(names) > _MOST_LISTED else ""
+    return ", ".join(names[:_MOST_LISTED]) + more

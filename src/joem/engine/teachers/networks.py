@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from joem import extras
 from joem.errors import BadUsage, JoemError
 from joem.io import damage_told
 from joem.settings import TeacherSettings
@@ -55,7 +56,6 @@ class _File(Network):
     """
 
     whose: ClassVar[str]
-    install: ClassVar[str]
 
     @abstractmethod
     def _input(self) -> tuple[list[Any], type[Any]]:
@@ -104,14 +104,13 @@ class _File(Network):
 class TFLite(_File):
     """A .tflite file."""
 
-    whose, install = "LiteRT", 'pip install "joem[teachers]"'
+    whose = "LiteRT"
 
     @cached_property
     def _interpreter(self) -> Any:
-        try:
-            from ai_edge_litert.interpreter import Interpreter
-        except ImportError:
-            raise BadUsage(f"A .tflite teacher needs LiteRT: {self.install}.") from None
+        extras.require("teachers", "A .tflite teacher")
+        from ai_edge_litert.interpreter import Interpreter
+
         interpreter = Interpreter(str(self.file), num_threads=torch.get_num_threads())
         interpreter.allocate_tensors()
         return interpreter
@@ -131,14 +130,13 @@ class TFLite(_File):
 class ONNX(_File):
     """An .onnx file."""
 
-    whose, install = "onnxruntime", 'pip install "joem[onnx]"'
+    whose = "onnxruntime"
 
     @cached_property
     def _session(self) -> Any:
-        try:
-            import onnxruntime
-        except ImportError:
-            raise BadUsage(f"An .onnx teacher needs onnxruntime: {self.install}.") from None
+        extras.require("onnx", "An .onnx teacher", "onnxruntime")
+        import onnxruntime
+
         return onnxruntime.InferenceSession(str(self.file), providers=onnxruntime.get_available_providers())
 
     def _input(self) -> tuple[list[Any], type[Any]]:
