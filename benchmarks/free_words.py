@@ -14,6 +14,7 @@ import shutil
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -53,7 +54,9 @@ def prepare_streets(source: Path, out: Path) -> None:
         rows = [{key: value.strip() for key, value in row.items()} for row in csv.DictReader(lines)]
     known = [row for row in rows if row["name"] != "Void"]
     names = [STREETS.get(row["name"], row["name"].lower()) for row in known]
-    table = {tuple(int(row[channel]) for channel in "rgb"): label for label, row in enumerate(known)}
+    table = np.full(1 << 24, VOID, np.uint8)
+    for label, row in enumerate(known):
+        table[_code(np.array([int(row[channel]) for channel in "rgb"]))] = label
     films: dict[str, list[Path]] = {}
     for picture in sorted(source.glob("t*/*.png")) + sorted(source.glob("val/*.png")):
         if not picture.parent.name.endswith("_labels"):
@@ -62,14 +65,14 @@ def prepare_streets(source: Path, out: Path) -> None:
         film.sort(key=lambda picture: picture.name)
         for number, picture in enumerate(film):
             file = picture.parent.with_name(f"{picture.parent.name}_labels") / f"{picture.stem}_L.png"
-            colours, inverse = np.unique(
-                np.asarray(Image.open(file).convert("RGB")).reshape(-1, 3), axis=0, return_inverse=True
-            )
-            labels = np.array([table.get(tuple(map(int, colour)), VOID) for colour in colours], np.uint8)
             half = "choose" if number < len(film) // 2 else "report"
-            size = Image.open(file).size
-            write(out / f"streets-{half}", picture, labels[inverse.ravel()].reshape(size[::-1]))
+            write(out / f"streets-{half}", picture, table[_code(np.asarray(Image.open(file).convert("RGB")))])
     finish(out, "streets", names)
+
+
+def _code(colours: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
+    """Colours (...,3) as one number each."""
+    return colours.astype(np.int64) @ np.array([1 << 16, 1 << 8, 1])
 
 
 def prepare_clothes(source: Path, out: Path) -> None:
