@@ -25,8 +25,9 @@ class DeepLabV3PlusSettings(HeadSettings):
         separable: whether ASPP uses depthwise-separable convolutions.
         aspp_dropout: dropout inside ASPP.
         relu: whether the features end with a ReLU, as in the paper.
-        variant: the decoder after ASPP: segmentation-models-pytorch's, of separable convolutions, or that of the authors'
-            code: two plain 3x3 convolutions, dropout .5 between them, corners aligned when ASPP's map is enlarged.
+        variant: the decoder after ASPP: smp is segmentation-models-pytorch's, of separable convolutions; official that
+            of the authors' code, two plain 3x3 convolutions with dropout .5 between them, corners aligned when ASPP's
+            map is enlarged.
     """
 
     name: str = "deeplabv3plus"
