@@ -68,8 +68,8 @@ def find_files(paths: Sequence[Path]) -> list[Path]:
     if len(found) != 2 or not all(each.is_file() for each in found):
         raise BadUsage(
             "A checkpoint of the authors' code is two .pth files, of the visual and of the semantic encoder; got "
-            f"{', '.join(map(str, found)) or 'none'} from {', '.join(map(str, paths))}: give the two files, or a folder "
-            "with no others."
+            f"{', '.join(map(str, found)) or 'none'} from {', '.join(map(str, paths))}: give the two files, or a "
+            "folder with no others."
         )
     return found
 
