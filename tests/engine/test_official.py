@@ -1,4 +1,4 @@
-"""The `official` recipes against numbers that are computed from what the authors' code does, by code of the test alone."""
+"""The `official` recipes against what the authors' code does, computed by code of the test alone."""
 
 import math
 
@@ -51,7 +51,7 @@ def test_the_network_has_as_many_weights_as_the_authors():
 
 def test_multi_grid_is_for_the_blocks_of_a_resnet():
     head = recipe.default_model().head
-    with pytest.raises(BadUsage, match="multi_grid has 3 numbers.* that has 2 blocks"):
+    with pytest.raises(BadUsage, match=r"multi_grid has 3 numbers.* that has 2 blocks"):
         build_encoder(ModelSettings(backbone="resnet18", head=head, multi_grid=(1, 2, 4)))
     with pytest.raises(BadUsage, match="is no ResNet: leave it out"):
         build_trunk(ModelSettings(backbone="tu-test_efficientnet", multi_grid=(1,)))
@@ -100,7 +100,7 @@ def distances(rows):
 
 
 def objective(net, semantic, pictures, labels, vectors, seen_objects):
-    """L_ce + L_bar + .1 L_sc by definition: r = 4, temperature 5, batchmean over the seen classes without background."""
+    """L_ce + L_bar + .1 L_sc by definition: r = 4, temperature 5, L_sc per seen class without background."""
     features = net.features(pictures)
     logits = enlarged(net.decoder.pred_conv(features), HEIGHT, WIDTH, corners=True)
     labelled = labels != VOID
@@ -157,7 +157,7 @@ class Momentum:
         for name, weight in self.net.named_parameters():
             gradient = weight.grad + 1e-4 * weight
             self.velocity[name] = 0.9 * self.velocity[name] + gradient if name in self.velocity else gradient
-            weight -= rate * (1 if name.startswith("backbone.") else 10) * self.velocity[name]
+            weight.sub_(rate * (1 if name.startswith("backbone.") else 10) * self.velocity[name])
 
 
 class Adam:
@@ -171,7 +171,7 @@ class Adam:
             self.first[name] = 0.9 * self.first[name] + 0.1 * weight.grad
             self.second[name] = 0.999 * self.second[name] + 0.001 * weight.grad**2
             mean, square = self.first[name] / (1 - 0.9**self.count), self.second[name] / (1 - 0.999**self.count)
-            weight -= rate * mean / (square.sqrt() + 1e-8)
+            weight.sub_(rate * mean / (square.sqrt() + 1e-8))
 
 
 @pytest.mark.slow
