@@ -152,7 +152,7 @@ class Command:
 
 def test_nothing_in_a_strangers_file_is_run(tmp_path):
     folder = write(tmp_path / "theirs", {}, {})
-    (folder / "fe_checkpoint-epoch50.pth").write_bytes(pickle.dumps({"state_dict": Command(tmp_path / "ran")}))
+    (folder / "fe_checkpoint-epoch50.pth").write_bytes(pickle.dumps({"state_dict": Command(tmp_path / "ran")}, 2))
     with pytest.raises(JoemError, match=r"fe_checkpoint-epoch50.pth' is not a file of tensors"):
         import_checkpoint([folder], None, small(tmp_path))
     assert not (tmp_path / "ran").exists()
