@@ -226,7 +226,7 @@ def test_every_recipe_in_the_box_loads_and_opens_with_its_command(name):
     loaded = recipe.load(name)
     about = recipe.about(name)
     assert "joem quickstart" in about if name == "scenes" else re.search(r"joem train [\w-]+", about)
-    if name not in {"paper", "scenes"}:
+    if name not in {"paper", "official", "scenes"}:
         assert f"joem train {name} " in about
     assert len(about.splitlines()) >= 2
     assert "RESULT" not in about, "the result to expect is still to be written"
@@ -246,7 +246,7 @@ def test_the_protocol_that_a_recipe_names_is_of_its_data(name):
 
 
 @pytest.mark.parametrize("protocol", protocols.names())
-@pytest.mark.parametrize("name", ["paper-joem", "paper-context", "lite-joem", "lite-blend-strict"])
+@pytest.mark.parametrize("name", ["paper-joem", "paper-context", "official-joem", "lite-joem", "lite-blend-strict"])
 def test_another_protocol_brings_its_splits(name, protocol):
     loaded = recipe.load(name, {"data": {"protocol": protocol}})
     expected = protocols.get(protocol)
@@ -256,19 +256,57 @@ def test_another_protocol_brings_its_splits(name, protocol):
 @pytest.mark.parametrize(
     ("name", "expected"),
     [  # crop, channels, r, tau_s, tau_mu, lambda, sigma, epochs
-        ("paper-joem", (312, 256, 4, 5.0, 1.0, 0.1, 0.7071, 50)),
-        ("paper-context", (312, 256, 4, 7.0, 1.0, 0.01, 0.7071, 200)),
-        ("paper-spnet-setting", (321, 600, 2, 5.0, 1.0, 1.0, 0.8, 50)),
+        ("paper-joem", (312, 256, 4, 5.0, 1.0, 0.1 / 16, 0.7071, 50)),
+        ("paper-context", (312, 256, 4, 7.0, 1.0, 0.01 / 55**2, 0.7071, 200)),
+        ("paper-spnet-setting", (321, 600, 2, 5.0, 1.0, 1 / 15, 0.8, 50)),
+        ("official-joem", (312, 256, 4, 5.0, 1.0, 0.1, 0.7071, 50)),
+        ("official-context", (312, 256, 4, 7.0, 1.0, 0.01, 0.7071, 200)),
+        ("official-spnet-setting", (321, 600, 2, 5.0, 1.0, 1.0, 0.8367, 50)),
     ],
 )
-def test_a_published_row_has_the_papers_values(name, expected):
+def test_a_published_row_has_the_values_of_its_family(name, expected):
     loaded = recipe.load(name)
     method = loaded.method
     values = (loaded.data.crop, loaded.model.head.channels, method.r, method.tau_s, method.tau_mu, method.sc_weight)
-    assert (*values, loaded.decision.value, loaded.train.epochs) == expected
-    assert (loaded.model.backbone, loaded.model.weights, method.variant) == ("resnet101", "imagenet", "paper")
-    assert loaded.train.visual == OptimiserSettings()
-    assert (loaded.decision.rule, loaded.train.batch_size) == ("ac", 32)
+    assert (*values, loaded.decision.value, loaded.train.epochs) == pytest.approx(expected, rel=0.01)
+    family = name.partition("-")[0]
+    assert (loaded.model.backbone, loaded.model.weights, method.variant) == ("resnet101", "imagenet", family)
+    decay = 5e-4 if name == "official-context" else 1e-4
+    every = {"official": "epoch", "paper": "step"}[family]
+    assert loaded.train.visual == OptimiserSettings(weight_decay=decay, every=every)
+    assert loaded.train.semantic.power == {"official": 0.0, "paper": 0.9}[family]
+    assert (loaded.decision.rule, loaded.train.batch_size) == ("ac", 24 if name == "official-spnet-setting" else 32)
+    own = (loaded.data.base, loaded.data.pad, loaded.semantics.fit, loaded.model.multi_grid, loaded.model.init)
+    if family == "paper":
+        assert own == (None, "mean", "seen", None, "torch")
+    elif name == "official-spnet-setting":
+        assert own == (512, "black", "all", None, "official")
+    else:
+        assert own == (312, "black", "all", (1, 2, 4), "official")
+        assert loaded.model.head.variant == "official"
+        assert method.sc_per_pair == (name == "official-context")
+
+
+@pytest.mark.parametrize("family", ["paper", "official"])
+@pytest.mark.parametrize("protocol", [name for name in protocols.names() if "joem" in protocols.get(name).published])
+def test_both_families_have_a_recipe_for_every_published_row(family, protocol):
+    setting = "context" if protocol.startswith("context") else "spnet-setting" if protocol == "voc-spnet" else "joem"
+    loaded = recipe.load(f"{family}-{setting}", {"data": {"protocol": protocol}})
+    expected = protocols.get(protocol)
+    assert (loaded.data.kind, loaded.data.train_split) == (expected.dataset, expected.train_split)
+    published = f"{expected.published['joem'].hiou:.1f}"
+    assert published in recipe.about(f"{family}-{setting}")
+
+
+@pytest.mark.parametrize("name", sorted(set(methods.METHODS) - {"joem", "blend", "supervised"}))
+def test_every_compared_system_has_a_recipe_at_the_papers_scale(name):
+    loaded = recipe.load(f"paper-{name}")
+    assert loaded.method.name == name
+    assert (loaded.model.backbone, loaded.data.kind) == ("resnet101", "voc")
+    published = protocols.get(loaded.data.protocol).published.get(name)
+    about = recipe.about(f"paper-{name}")
+    assert "Not run here" in about
+    assert published is None or f"{published.hiou:.1f}" in about
 
 
 def built(name, **model):
@@ -279,10 +317,12 @@ def built(name, **model):
     return method(loaded.model, loaded.method, vocabulary, torch.randn(len(vocabulary), 7))
 
 
-@pytest.mark.parametrize("name", ["paper-joem", "paper-context", "paper-spnet-setting"])
-def test_a_published_row_gives_a_model_with_every_term_of_the_loss(name):
+@pytest.mark.parametrize("family", ["paper", "official"])
+@pytest.mark.parametrize("setting", ["joem", "context", "spnet-setting"])
+def test_a_published_row_gives_a_model_with_every_term_of_the_loss(family, setting):
     """At the recipe's own settings but for the size of the backbone, its weights and the word vectors."""
-    method = built(name, backbone="resnet18")
+    name = f"{family}-{setting}"
+    method = built(name, backbone="resnet18", multi_grid=None)
     channels = recipe.load(name).model.head.channels
     assert method.classifier.weight.shape[1] == method.semantic.out_features == channels
     assert len(method.classifier.weight) == len(method.vocabulary)

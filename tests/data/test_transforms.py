@@ -109,3 +109,17 @@ def test_the_smallest_pictures_pass():
 def test_impossible_crops_and_scales_are_errors(arguments):
     message = failure(data.training, **{"crop": 8, **arguments}, mean=MEAN, std=STD, kind=BadUsage)
     assert "crop >= 1 and 0 < low <= high" in message
+
+
+@pytest.mark.parametrize("size", [(30, 50), (50, 30), (90, 70)])
+@pytest.mark.parametrize("factor", [0.5, 1.5])
+def test_a_base_size_is_that_of_the_shorter_side_whatever_the_picture_has(size, factor):
+    image, labels = blocks(*size)
+    transform = data.training(100, mean=MEAN, std=STD, scale=(factor, factor), base=24, pad="black")
+    new_image, new_labels = transform(image, labels)
+    inside = new_labels != VOID
+    height, width = (int(inside.any(dim=axis).sum()) for axis in (1, 0))
+    assert min(height, width) == 24 * factor
+    assert max(height, width) == round(24 * factor * max(size) / min(size))
+    black = torch.tensor([-mean / std for mean, std in zip(MEAN, STD, strict=True)])
+    torch.testing.assert_close(new_image[:, ~inside], black[:, None].expand(-1, int((~inside).sum())))

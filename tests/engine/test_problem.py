@@ -4,13 +4,12 @@ import csv
 import json
 import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 from scipy.io import savemat
+from small_voc import SIDE, photo, two_halves, write_voc
 
 from conftest import fresh_model, make_small
 from joem import calibration, cli, data, engine, methods, protocols, recipe
@@ -22,39 +21,12 @@ from joem.segmenter import Segmenter
 from joem.settings import DataSettings
 from joem.vocabulary import VOID
 
-SIDE = 64
 SPNET = protocols.get("voc-spnet").vocabulary
-
-
-def photo(path: Path, seed: int) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pixels = np.random.default_rng(seed).integers(0, 256, (SIDE, SIDE, 3), dtype=np.uint8)
-    Image.fromarray(pixels).save(path)
-
-
-def two_halves(left: int, right: int, kind=np.uint8):
-    labels = np.full((SIDE, SIDE), left, kind)
-    labels[:, SIDE // 2 :] = right
-    return labels
 
 
 @pytest.fixture
 def voc(tmp_path):
-    """PASCAL VOC 2012 of eight training pictures (four of them in train_aug alone) and two to evaluate on."""
-    folder = tmp_path / "VOCdevkit/VOC2012"
-    for part in ("SegmentationClass", "SegmentationClassAug", "ImageSets/Segmentation"):
-        (folder / part).mkdir(parents=True)
-    shown = {f"t{n}": (0, 1 + n) for n in range(8)} | {"v0": (0, 17), "v1": (3, 20)}
-    for seed, (stem, halves) in enumerate(shown.items()):
-        photo(folder / f"JPEGImages/{stem}.jpg", seed)
-        masks = "SegmentationClassAug" if stem in {"t4", "t5", "t6", "t7"} else "SegmentationClass"
-        mask = Image.fromarray(two_halves(*halves))
-        mask.putpalette(bytes(range(256)) * 3)
-        mask.save(folder / masks / f"{stem}.png")
-    lists = {"train": [*shown][:4], "train_aug": [*shown][:8], "val": [*shown][8:]}
-    for name, stems in lists.items():
-        (folder / f"ImageSets/Segmentation/{name}.txt").write_text("\n".join(stems) + "\n")
-    return tmp_path
+    return write_voc(tmp_path)
 
 
 @pytest.fixture

@@ -153,7 +153,7 @@ def test_rates_follow_warmup_and_poly():
         "semantic": torch.optim.Adam([{"params": [parameter], "scale": 1.0}], lr=1.0),
     }
     for step in range(20):
-        set_rates(optimisers, settings, step, 20)
+        set_rates(optimisers, settings, step, 20, steps_per_epoch=5)
         expected = 0.1 * 10 * (1 - step / 20) ** 0.9 * min(1.0, (step + 1) / 4)
         assert optimisers["visual"].param_groups[0]["lr"] == pytest.approx(expected)
         assert optimisers["semantic"].param_groups[0]["lr"] == pytest.approx(settings.semantic.lr)

@@ -1,4 +1,4 @@
-"""Commands that use a trained model: predict, export, serve."""
+"""Commands that use a trained model: predict, export, import-checkpoint, serve."""
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,7 +10,7 @@ from joem import decision, extras
 from joem.cli import checks
 from joem.cli.checks import ShownClass
 from joem.cli.output import Incomplete
-from joem.cli.parser import Names, RuleValues, Told
+from joem.cli.parser import Changes, Names, RuleValues, Told
 from joem.errors import JoemError
 from joem.model_folder import DEFAULT_MODEL
 from joem.web import Limits
@@ -164,6 +164,36 @@ def export(
         different = onnx.to_onnx(loaded, out)
         yield f"Wrote {out}; {different:.3%} of its labels differ from torch's on two random pictures."
     return {"file": str(out), "labels_that_differ": different}
+
+
+def import_checkpoint(files: list[str], *, recipe: str | None = None, out: Path, changes: Changes) -> Told:
+    """Turn a checkpoint of the authors' public code into a model that joem evaluate scores.
+
+    It is two .pth files, of the visual and of the semantic encoder, with their config.json beside them, which says the
+    split and sigma. Nothing in the files is run. The word vectors must be those of the training.
+
+    Example:
+        joem import-checkpoint voc_zs3_unseen_04 --semantics.vectors word2vec:FILE --out authors-voc-4
+
+    Args:
+        files: the two files, or a folder that holds them and no other .pth file.
+        recipe: a recipe with the network; official-joem or official-context, by config.json, if not given.
+        out: the model's folder.
+        changes: settings of the recipe to replace.
+    """
+    from joem import recipe as recipes
+
+    vectors = recipes.values(recipe or "official-joem", changes).get("semantics", {}).get("vectors", "")
+    checks.vector_files(str(vectors))
+    extras.require("train", "The network of the authors", "segmentation_models_pytorch")
+    from joem import engine
+
+    engine.check_folder(out)
+    model = engine.import_checkpoint([Path(file) for file in files], recipe, changes)
+    model.save(out)
+    yield f"Wrote {out}; unseen: {', '.join(model.vocabulary.unseen)}."
+    yield f"Next: joem evaluate {out} --root DIR"
+    return {"model": str(out), "unseen": list(model.vocabulary.unseen), "decision": model.recipe.decision.to_dict()}
 
 
 def serve(

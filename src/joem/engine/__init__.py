@@ -1,5 +1,6 @@
 """The loop on Lightning Fabric, checkpoints, resume, stored maps and the one evaluation loop."""
 
+from joem.engine.authors_files import import_checkpoint
 from joem.engine.evaluation import Evaluation, Evaluator, PictureScores, Scoring, encoded, evaluate, run, validate
 from joem.engine.fabric import launched, layout
 from joem.engine.looks import trained_features
@@ -29,6 +30,7 @@ __all__ = [
     "encoded",
     "evaluate",
     "forgetting",
+    "import_checkpoint",
     "launched",
     "layout",
     "open_problem",

@@ -260,9 +260,16 @@ def _semantics(recipe: Recipe, vocabulary: Vocabulary) -> Semantics:
         prompt=settings.prompt,
         oov=settings.oov,
         centre=settings.centre,
-    ).fit(vocabulary.seen if settings.fit == "seen" else imagenet.names())
+    ).fit(_fitting_names(settings.fit, vocabulary))
     if settings.control == "shuffled":
         return semantics.shuffled(source, vocabulary.names, seed=recipe.train.seed)
     if settings.control == "random":
         return semantics.random(source.dimension, seed=recipe.train.seed)
     return source
+
+
+def _fitting_names(fit: str, vocabulary: Vocabulary) -> tuple[str, ...]:
+    """The names that fix the normalisation of word vectors."""
+    if fit == "imagenet":
+        return tuple(imagenet.names())
+    return vocabulary.seen if fit == "seen" else vocabulary.names

@@ -38,11 +38,17 @@ def _optimiser(settings: OptimiserSettings, groups: list[dict[str, Any]]) -> Opt
     return kind(groups, lr=settings.lr, weight_decay=settings.weight_decay)
 
 
-def set_rates(optimisers: dict[str, Optimizer], settings: TrainSettings, step: int, steps: int) -> None:
-    """Set every learning rate for a step: linear warm-up, then poly, lr * (1 - step / steps) ** power."""
+def set_rates(
+    optimisers: dict[str, Optimizer], settings: TrainSettings, step: int, steps: int, steps_per_epoch: int
+) -> None:
+    """Set every learning rate for a step: linear warm-up, then poly, lr * (1 - step / steps) ** power.
+
+    Rates that fall with every epoch are those of its first step: in epoch e of E, lr * (1 - (e - 1) / E) ** power.
+    """
     for name, optimiser in optimisers.items():
         own: OptimiserSettings = getattr(settings, name)
-        factor = (1.0 - step / steps) ** own.power
+        at = step - step % steps_per_epoch if own.every == "epoch" else step
+        factor = (1.0 - at / steps) ** own.power
         if step < own.warmup:
             factor *= (step + 1) / own.warmup
         for group in optimiser.param_groups:

@@ -140,6 +140,8 @@ class Run:
         transform = data.training(
             recipe.data.crop,
             scale=recipe.data.scale,
+            base=recipe.data.base,
+            pad=recipe.data.pad,
             flip=recipe.data.flip,
             mean=trunk.mean,
             std=trunk.std,
@@ -262,7 +264,8 @@ class Run:
         """
         settings = self.recipe.train
         start = self.ends[self.stage - 1] if self.stage else 0
-        set_rates(self.optimisers, settings, self.step - start, self.ends[self.stage] - start)
+        length = self.ends[self.stage] - start
+        set_rates(self.optimisers, settings, self.step - start, length, self.steps_per_epoch)
         weight_sum = torch.zeros((), device=self.fabric.device)
         sums: dict[str, Tensor] = {}
         parts = list(

@@ -45,9 +45,11 @@ class JoEm(Method):
     def __init__(self, model: ModelSettings, settings: JoEmSettings, vocabulary: Vocabulary, vectors: Tensor) -> None:
         super().__init__(model, settings, vocabulary, vectors)
         channels = head_channels(model)
-        self.semantic = semantic_encoder(model.semantic, vectors.shape[1], channels)
+        self.semantic = semantic_encoder(model.semantic, vectors.shape[1], channels, model.init)
         # The paper's classifier is w_c . v; the authors' code adds a bias.
         self.classifier = nn.Conv2d(channels, len(vocabulary), 1, bias=settings.variant == "official")
+        if model.init == "official":
+            nn.init.kaiming_normal_(self.classifier.weight, mode="fan_out", nonlinearity="relu")
 
     def forward(self, inputs: Inputs, labels: Tensor) -> Objective:
         """L_ce, L_bar and lambda * L_sc."""

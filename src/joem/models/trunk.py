@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from joem.models.backbones import Backbone, build_backbone, normalisation
+from joem.models.backbones.pyramid import dilate_blocks
 from joem.models.backbones.weights import Statistics
 from joem.models.feature_maps import FeatureMaps
 from joem.settings import ModelSettings
@@ -86,6 +87,8 @@ class Trunk(nn.Module):
 def build_trunk(settings: ModelSettings) -> Trunk:
     """The trunk that settings describe."""
     backbone = build_backbone(settings.backbone, settings.weights, settings.stride)
+    if settings.multi_grid is not None:
+        dilate_blocks(backbone, settings.multi_grid)
     mean, std = normalisation(settings.backbone, settings.weights)
     return Trunk(backbone, mean, std, settings.side, settings.freeze_norm, settings.freeze_backbone)
 

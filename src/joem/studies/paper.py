@@ -199,7 +199,7 @@ class Study:
         about: what it shows.
         protocols: scale -> the protocols, each with a figure over the setting and one over the parameter.
         setting: r or sc_weight (lambda); the other settings, the parameter too, are the recipe's own.
-        values: what is tried; the recipe's own value must be among them.
+        values: what is tried, beside the recipe's own value.
     """
 
     about: str
@@ -210,16 +210,17 @@ class Study:
     def run(self, request: Request) -> Findings:
         """Train and sweep every value on every protocol."""
         found, symbol, names = Findings(), _SYMBOLS[self.setting], self.protocols[request.scale]
+        own_values = {name: getattr(request.settings(name).method, self.setting) for name in names}
+        tried = {name: sorted({*self.values, own}) for name, own in own_values.items()}
         wanted = {
             (name, value): (f"{name}-{self.setting}-{value:g}", request.settings(name, **{self.setting: value}))
             for name in names
-            for value in self.values
+            for value in tried[name]
         }
         swept = _swept(request, wanted)
         for name in names:
-            settings = request.settings(name)
-            own, chosen = getattr(settings.method, self.setting), settings.decision
-            curves = {value: swept[name, value][chosen.rule] for value in self.values}
+            own, chosen = own_values[name], request.settings(name).decision
+            curves = {value: swept[name, value][chosen.rule] for value in tried[name]}
             scores = {value: curve.scores[curve.values.index(chosen.value)] for value, curve in curves.items()}
             for value, each in scores.items():
                 published = protocols.get(name).published["joem"] if value == own else None

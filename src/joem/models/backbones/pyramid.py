@@ -1,5 +1,6 @@
 """Classification networks of segmentation-models-pytorch and timm as pyramids of maps."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -64,6 +65,24 @@ class Pyramid(Backbone):
             return False
         finally:
             self.network.train()
+
+
+def dilate_blocks(backbone: Backbone, factors: Sequence[int]) -> None:
+    """Multi-grid: multiply the dilation of every block of a ResNet's last stage by a factor of its own.
+
+    With an output stride of 16 the stage is dilated by 2, so that 1, 2, 4 give dilations of 2, 4, 8.
+    """
+    blocks = getattr(getattr(backbone, "network", None), "layer4", ())
+    if len(blocks) != len(factors):
+        raise BadUsage(
+            f"--model.multi_grid has {len(factors)} numbers, one for each block of the last stage, but "
+            + (f"that has {len(blocks)} blocks." if blocks else "this backbone is no ResNet: leave it out.")
+        )
+    for block, factor in zip(blocks, factors, strict=True):
+        for each in block.modules():
+            if isinstance(each, nn.Conv2d) and each.kernel_size[0] > 1:
+                height, width = each.dilation
+                each.dilation = each.padding = (factor * height, factor * width)
 
 
 def _network(name: str, weights: str, stride: int) -> Any:

