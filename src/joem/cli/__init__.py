@@ -20,6 +20,7 @@ COMMANDS: dict[str, Command] = {
     "train": learning.train,
     "evaluate": scoring.evaluate,
     "compare": comparing.compare,
+    "compare-pictures": scoring.compare_pictures,
     "predict": using.predict,
     "tune": learning.tune,
     "sweep": scoring.sweep,
@@ -108,5 +109,5 @@ def _fail(message: object, code: int) -> int:
 
 def _overview() -> str:
     first_lines = {name: (inspect.getdoc(command) or "").partition("\n")[0] for name, command in COMMANDS.items()}
-    commands = "\n".join(f"  {name:13} {about[0].lower()}{about[1:-1]}" for name, about in first_lines.items())
+    commands = "\n".join(f"  {name:17} {about[0].lower()}{about[1:-1]}" for name, about in first_lines.items())
     return _OVERVIEW.format(version=__version__, commands=commands)
