@@ -239,9 +239,8 @@ def _chosen_pictures(problem: "Problem", names: "Sequence[str] | None") -> list[
     known = {problem.val.name(index): index for index in range(len(problem.val))}
     unknown = [name for name in names if name not in known]
     if unknown:
-        raise BadUsage(
-            f"No evaluation picture is called {', '.join(unknown)}: there are {len(known)}, such as {next(iter(known))}."
-        )
+        example = next(iter(known))
+        raise BadUsage(f"No evaluation picture is called {', '.join(unknown)}: there are {len(known)}, as {example}.")
     return [known[name] for name in names]
 
 
