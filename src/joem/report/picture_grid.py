@@ -95,6 +95,6 @@ def picture_grid(
 def _titled(pixels: Tensor, name: str) -> Image.Image:
     """A picture at the size it is shown at, with its name in it."""
     image = ImageOps.contain(Image.fromarray(pixels.permute(1, 2, 0).numpy()), (_CELL, _CELL))
-    text = {"font": ImageFont.load_default(12), "anchor": "lb", "stroke_width": 2, "stroke_fill": "black"}
-    ImageDraw.Draw(image).text((5, image.height - 4), name, fill="white", **text)
+    draw, font, place = ImageDraw.Draw(image), ImageFont.load_default(12), (5, image.height - 4)
+    draw.text(place, name, fill="white", font=font, anchor="lb", stroke_width=2, stroke_fill="black")
     return image

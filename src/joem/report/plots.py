@@ -135,12 +135,14 @@ def name_points(axes: "Axes", points: Tensor, names: Sequence[str]) -> None:
     width, height = (0.85 * 72 * pixels / axes.figure.dpi for pixels in axes.figure.bbox.size)  # in points of print
     spans = (axes.get_xlim(), width), (axes.get_ylim(), height)
     scale = [length / (high - low) for (low, high), length in spans]
+    bottom, top = (scale[1] * limit for limit in axes.get_ylim())
     dots = [(x * scale[0], y * scale[1]) for x, y in points.tolist()]
     taken = [(x - 5, y - 5, x + 5, y + 5) for x, y in dots]  # left, bottom, right, top
     for (x, y), point, name in sorted(zip(dots, points.tolist(), names, strict=True)):
         for rise in (step * sign for step in range(0, 150, 4) for sign in (1, -1)):
             box = (x + 7, y - 3 + rise, x + 7 + 5 * len(name), y + 6 + rise)
-            if not any(_overlap(box, other) for other in taken):
+            inside = bottom <= box[1] and box[3] <= top
+            if inside and not any(_overlap(box, other) for other in taken):
                 break
         taken.append(box)
         axes.annotate(

@@ -210,8 +210,9 @@ class Study:
         swept = _swept(request, wanted)
         for name in names:
             chosen, best = own[name].decision, getattr(own[name].method, self.setting)
-            fixed = {} if self.sigma is None else {self.setting: chosen.replace("ac", sigma=self.sigma)}
-            shown = {**fixed, f"{self.setting}-own-sigma" if fixed else self.setting: chosen}
+            shown = {self.setting: chosen}
+            if self.sigma is not None:
+                shown = {self.setting: chosen.replace("ac", sigma=self.sigma), f"{self.setting}-own-sigma": chosen}
             for title, rule in shown.items():
                 curves = {value: swept[name, value][rule.rule] for value in values[name]}
                 scores = {value: curve.scores[curve.values.index(rule.value)] for value, curve in curves.items()}
