@@ -70,7 +70,6 @@ class Drawn:
         table: which table of `compare`.
         methods: some of its rows, by the names of their variants; all if None.
         rules: only rows that decide by one of these; all if None.
-        choosing: whether parameters are chosen on folds; the recipes' own are taken if not.
     """
 
     about: str
@@ -79,14 +78,13 @@ class Drawn:
     table: str = "methods"
     methods: Sequence[str] | None = None
     rules: Sequence[str] | None = None
-    choosing: bool = True
 
     def run(self, request: "Request") -> Findings:
         """Train what is missing, and draw if all of it could be run."""
         (name,) = self.protocols[request.scale]
         folder, settings = request.runs / "compared" / name, request.settings(name)
-        own, folds = load_own(request.base(name), request.changes(name)), request.folds if self.choosing else 0
-        compared = comparison.compare(settings, folder, self.table, self.methods, 1, folds, own)
+        own = load_own(request.base(name), request.changes(name))
+        compared = comparison.compare(settings, folder, self.table, self.methods, 1, request.folds, own)
         columns, found = [], Findings(failures=[f"{name}: {failure}" for failure in compared.failures])
         for row in compared.rows:
             if self.rules is not None and row.rule not in self.rules:

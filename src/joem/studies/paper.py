@@ -210,7 +210,7 @@ class Study:
         swept = _swept(request, wanted)
         for name in names:
             chosen, best = own[name].decision, getattr(own[name].method, self.setting)
-            shown = {self.setting: chosen}
+            shown: dict[str, Decision] = {self.setting: chosen}
             if self.sigma is not None:
                 shown = {self.setting: chosen.replace("ac", sigma=self.sigma), f"{self.setting}-own-sigma": chosen}
             for title, rule in shown.items():
@@ -286,7 +286,6 @@ JOBS: dict[str, Table | TradeOff | Study | Drawn | SettingsTable] = {
         {"paper": ["voc-zs3-4"], "lite": ["voc-zs3-4"]},
         figures.two_spaces,
         methods=("zs3net", "joem"),
-        choosing=False,
     ),
     "fig2b": Drawn(
         "What L_center and L_bar pull features at boundaries to, on unseen-4 of PASCAL VOC.",
