@@ -109,6 +109,11 @@ def test_hiou_is_the_harmonic_mean(name):
 
 def test_other_tables():
     tables = protocols.published_tables()
+    settings = tables.pop("settings")["rows"]
+    assert [(row["protocol"], row["semantic features"]) for row in settings] == [
+        ("voc-zs3-4", "word2vec"),
+        ("voc-spnet", "word2vec & fastText"),
+    ]
     assert {name: table["protocol"] for name, table in tables.items()} == {
         "ablation": "context-zs3-4",
         "embedding_space": "voc-zs3-4",
@@ -121,6 +126,7 @@ def test_other_tables():
         assert len(row["per_class"]) == 21
         of_unseen = sum(row["per_class"][label] for label in unseen) / len(unseen)
         assert of_unseen == pytest.approx(row["unseen"], abs=0.3)  # of one run; the scores may be the mean of five
+        assert (sum(row["per_class"]) - 4 * of_unseen) / 17 == pytest.approx(row["seen"], abs=0.8)
     for table in tables.values():
         for row in table["rows"]:
             assert row["hiou"] == pytest.approx(harmonic(row["seen"], row["unseen"]), abs=0.15)

@@ -36,7 +36,7 @@ def overlay(
         entries = [
             (starred(names[label], star), colours[label]) for label, star in zip(present, is_unseen, strict=True)
         ]
-        canvas, left = _legend(height, width, entries, star=any(is_unseen))
+        canvas, left = room_with_legend(height, width, entries, star=any(is_unseen))
     else:
         canvas, left = Image.new("RGB", (width, height)), 0
     for rows in _bands(classes.shape):
@@ -66,11 +66,19 @@ def _tinted(
     return Image.fromarray(mixed.round().astype(np.uint8))
 
 
-def _legend(
-    height: int, picture_width: int, entries: Sequence[tuple[str, Colour]], star: bool
+def room_with_legend(
+    height: int, picture_width: int, entries: Sequence[tuple[str, Colour]], star: bool, size: int | None = None
 ) -> tuple[Image.Image, int]:
-    """Room for a picture with a strip below that says what the colours mean, and where the picture begins."""
-    size = max(12, min(28, picture_width // 28))
+    """Room for a picture with a strip below that says what the colours mean, and where the picture begins.
+
+    Args:
+        height: of the picture.
+        picture_width: its width; the strip may be wider.
+        entries: names with their colours.
+        star: whether to explain the star of unseen names.
+        size: of the letters in pixels; by the width if None.
+    """
+    size = size or max(12, min(28, picture_width // 28))
     font, pad = ImageFont.load_default(size), size // 2
     note = [("* never labelled in training", None)] if star else []
     positions: list[tuple[int, int, str, Colour | None]] = []

@@ -84,7 +84,9 @@ def get(name: str) -> Protocol:
 
 
 def published_tables() -> dict[str, Any]:
-    """The paper's other tables: `ablation` (losses, rules), `embedding_space` (two-stage, generative), `per_class`.
+    """The paper's other tables.
+
+    They are `ablation` (losses, rules), `embedding_space` (two-stage, generative), `per_class` and `settings`.
 
     >>> published_tables()["ablation"]["rows"][-1]
     {'losses': ['bar', 'sc'], 'rule': 'ac', 'seen': 35.7, 'unseen': 31.8, 'hiou': 33.7}

@@ -202,6 +202,29 @@ def test_pictures_that_moved_have_stored_maps_of_their_own(tiny, tmp_path):
     assert model.recipe.data.root == "elsewhere"
 
 
+def test_pictures_of_several_runs_stand_side_by_side(tmp_path, capsys):
+    for name, options in {"a": {}, "b": {"name": "spnet"}, "c": {}}.items():
+        unseen = {"unseen": ["red circle"]} if name == "c" else {}
+        settings = make_tiny(data={"val_count": 12, **unseen}, method=options)
+        engine.Model.create(settings, engine.open_problem(settings.data).vocabulary).save(tmp_path / name)
+    words, out = ["compare-pictures", tmp_path / "a", tmp_path / "b"], tmp_path / "new" / "grid.png"
+    code, printed, _ = run(capsys, *words, "--pictures", "scene-1-0003,scene-1-0001", "--out", out, "--json")
+    assert code == 0
+    assert json.loads(printed) == {"file": str(out), "pictures": ["scene-1-0003", "scene-1-0001"]}
+    assert Image.open(out).width == 4 * 264 + 8
+    code, printed, _ = run(capsys, *words, "--mask-background", "--out", out)
+    assert code == 0
+    assert "scene-1-0009" in printed
+    for more, told in (
+        (["--pictures", "x"], "No evaluation picture is called x: there are 12, as scene-1-0000"),
+        (["--out", "a.jpg"], "ends with .png"),
+        ([tmp_path / "c"], "has other classes, or others unseen"),
+    ):
+        code, _, error = run(capsys, *words, *more)
+        assert code == 2
+        assert told in error
+
+
 def test_every_table_and_job_can_be_asked_for():
     from joem import studies
 

@@ -103,3 +103,50 @@ def test_virtual_prototypes_follow_the_definition():
     assert embedding.virtual_prototypes(labels, prototypes, (4, 4), r=2)[0, 0].tolist() == [0, 1, 3, 4]
     void = torch.full((2, 2), VOID)
     assert (embedding.virtual_prototypes(void, prototypes, (4, 4), r=2) == 100).all()
+
+
+def test_features_at_boundaries_have_their_distances_to_both_targets(model, tiny):
+    """Against a slow loop over pixels: dashed lines lead to the prototype of the label, solid ones to the blend."""
+    problem = engine.open_problem(tiny.data)
+    (axes,) = embedding.boundary_pull(model, problem, r=4).axes
+    names = model.vocabulary.names
+    first, second = (names.index(line.get_label()) for line in axes.lines if line.get_marker() == "*")
+    prototypes = model.prototypes()
+    span, own, virtual = (prototypes[first] - prototypes[second]).norm(), [], []
+    table = torch.cat([prototypes, torch.full_like(prototypes[:1], 1e6)])  # void is far away
+    for index in range(len(problem.val)):
+        sample = problem.val[index]
+        with torch.no_grad():
+            features = model.features(sample.image)[0]
+        blended = embedding.virtual_prototypes(sample.labels, table, features.shape[1:], r=4)
+        sharp = embedding.virtual_prototypes(
+            sample.labels, torch.arange(len(table)).float()[:, None], features.shape[1:], 1
+        )
+        for row in range(features.shape[1]):
+            for column in range(features.shape[2]):
+                target, label = blended[:, row, column], int(sharp[0, row, column])
+                to_first, to_second = ((target - prototypes[end]).norm() / span for end in (first, second))
+                between = abs(float(to_first + to_second) - 1) < 1e-3 and 0.1 < float(to_first) < 0.9
+                if between and label in (first, second):
+                    feature = features[:, row, column]
+                    own.append(float((feature - prototypes[label]).norm() / span))
+                    virtual.append(float((feature - target).norm() / span))
+    told = [line.get_label() for line in axes.lines if " on average" in line.get_label()]
+    means = [torch.tensor(each).mean() for each in (own, virtual)]
+    assert own
+    assert told == [
+        f"to its own prototype: {means[0]:.2f} on average",
+        f"to its virtual prototype: {means[1]:.2f} on average",
+    ]
+    with pytest.raises(BadUsage, match="with r = 1"):
+        embedding.boundary_pull(model, problem, r=1)
+
+
+def test_other_centres_can_be_drawn(model):
+    features, labels = torch.randn(60, model.prototypes().shape[1]), torch.arange(60) % len(model.vocabulary)
+    centres = torch.randn_like(model.prototypes())
+    figures = embedding.space(model, features, labels, centres, "ZS3Net: ")
+    assert [figure.axes[0].get_title() for figure in figures] == ["ZS3Net: seen classes", "ZS3Net: unseen classes"]
+    stars, _ = embedding._common_plane(centres, features, labels, model.vocabulary.seen_indices)
+    drawn = [line.get_xydata()[0].tolist() for line in figures[1].axes[0].lines if line.get_markersize() == 13]
+    torch.testing.assert_close(torch.tensor(drawn, dtype=stars.dtype), stars[list(model.vocabulary.unseen_indices)])

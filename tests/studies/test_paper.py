@@ -1,12 +1,15 @@
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from PIL import Image
 from small_studies import own_generators, small_recipe
 
 from joem import cli, engine, protocols, recipe, studies
 from joem.errors import BadUsage, JoemError
-from joem.studies import comparison, paper
+from joem.report.sheets import spread_unseen
+from joem.studies import comparison, figures, paper
 from joem.studies.paper import JOBS, Request, reproduce
 
 
@@ -14,7 +17,7 @@ from joem.studies.paper import JOBS, Request, reproduce
 def quick(monkeypatch):
     """Every recipe of the box is a tiny one that decides as the paper's, and what was trained is noted."""
     trained, original = [], engine.train
-    tiny = small_recipe(data={"val_count": 3}, decision={"rule": "ac", "sigma": 0.7071})
+    tiny = small_recipe(data={"val_count": 6}, decision={"rule": "ac", "sigma": 0.7071})
 
     def train(settings, out, **options):
         trained.append((settings.method.name, *(getattr(settings.method, name, None) for name in ("r", "sc_weight"))))
@@ -24,7 +27,8 @@ def quick(monkeypatch):
         return tiny.changed(**{section: values for section, values in changes.items() if section != "data"})
 
     monkeypatch.setattr(recipe, "load", load)
-    monkeypatch.setattr(paper, "load_own", lambda name, changes: own_generators(load(name, changes)))
+    for module in (paper, figures):
+        monkeypatch.setattr(module, "load_own", lambda name, changes: own_generators(load(name, changes)))
     monkeypatch.setattr(engine, "train", train)
     return trained
 
@@ -35,7 +39,7 @@ def without_folds(monkeypatch):
     original = comparison.compare
 
     def compare(settings, out, table, names, seeds, folds, own):
-        assert (seeds, folds) == (3, 3)
+        assert (seeds, folds) in {(3, 3), (1, 3)}  # a table, a figure
         return original(settings, out, table, names, seeds=1, folds=0, own=own)
 
     monkeypatch.setattr(comparison, "compare", compare)
@@ -61,11 +65,12 @@ def test_the_ablation_sets_published_values_beside_ours_and_goes_on_where_it_sto
 
 def test_every_class_stands_beside_the_published_one(quick, without_folds, tmp_path):
     rows = reproduce(Request("supp-table2", tmp_path, "lite"))
-    assert [row["published"]["hiou"] for row in rows] == [40.6, 43.4, 44.6]
-    assert rows[-1]["published_per_class"][1] == 36.2
+    assert [row["published"]["hiou"] for row in rows] == [38.3, 40.6, 43.4, 44.6]
+    assert rows[0]["what"] == "voc-zs3-4: ZS3Net as published, unseen weight 100"
+    assert [row["published_per_class"][1] for row in rows] == [32.8, 37.1, 35.6, 36.2]
     assert "background" in rows[-1]["per_class"]
     assert [name for name, *_ in quick if name != "zs3net"][:1] == ["zs3net_joem"]
-    assert (tmp_path / "supp-table2-lite/voc-zs3-4/methods.md").is_file()
+    assert (tmp_path / "supp-table2-lite/voc-zs3-4/per-class.md").is_file()
 
 
 def test_jobs_in_one_folder_share_their_runs_and_a_failure_keeps_the_rest(quick, without_folds, tmp_path, monkeypatch):
@@ -111,14 +116,103 @@ def test_a_study_is_drawn_over_its_setting_across_runs(quick, tmp_path, monkeypa
     monkeypatch.setitem(JOBS, "supp-fig2", replace(JOBS["supp-fig2"], values=(1, 2)))  # the recipe's own comes along
     rows = reproduce(Request("supp-fig2", tmp_path, "lite"))
     assert [r for _, r, _ in quick] == [1, 2, 4]
-    assert [row["what"] for row in rows] == [f"voc-zs3-4: r {r}" for r in (1, 2, 4)]
+    assert [row["what"] for row in rows] == [f"voc-zs3-4: r {r}, AC, sigma 0.707" for r in (1, 2, 4)]
     assert [row["published"] and row["published"]["hiou"] for row in rows] == [None, None, 44.6]  # the recipe's own r
     (axes,) = drawn["supp-fig2-lite-voc-zs3-4-r"].axes
-    assert axes.get_xlabel() == "r"
+    assert axes.get_xlabel() == "r, by AC, sigma 0.707"
     (hiou,) = [line for line in axes.lines if line.get_label() == "hIoU"]
     assert list(hiou.get_xdata()) == [1, 2, 4]
     assert list(hiou.get_ydata()) == [row["hiou"] for row in rows]
     assert set(drawn) == {f"supp-fig2-lite-voc-zs3-4-{name}" for name in ("r", "sigma")}
+
+
+def test_lambda_is_studied_at_the_papers_sigma_with_the_recipes_own_values_on_both_grids(quick, tmp_path, monkeypatch):
+    study = replace(JOBS["supp-fig3"], protocols={"lite": ["voc-zs3-4"]}, values=(0.01, 1.0))
+    monkeypatch.setitem(JOBS, "supp-fig3", study)
+    rows = reproduce(Request("supp-fig3", tmp_path, "lite"))
+    assert [weight for _, _, weight in quick] == [0.01, 0.1, 1.0]  # the recipe's own among them
+    whats = [f"voc-zs3-4: λ {value}, AC, sigma {sigma}" for sigma in (0.5, 0.707) for value in ("0.01", "0.1", "1")]
+    assert [row["what"] for row in rows] == whats
+    assert [bool(row["published"]) for row in rows] == [False] * 4 + [True, False]
+    for row, value in zip(rows, (0.01, 0.1, 1), strict=False):
+        curves = json.loads((tmp_path / f"runs/lite/voc-zs3-4-sc_weight-{value:g}/curves.json").read_text())["result"]
+        (point,) = [point for point in curves["ac"]["points"] if point["sigma"] == 0.5]
+        assert row["hiou"] == point["hiou"]
+    drawn = {path.stem.removeprefix("supp-fig3-lite-voc-zs3-4-") for path in tmp_path.glob("*.png")}
+    assert drawn == {"sc_weight", "sc_weight-own-sigma", "sigma"}
+
+
+def test_pictures_loss_by_loss_come_from_the_runs_of_the_table(quick, without_folds, tmp_path, monkeypatch):
+    drawn = []
+    original = figures.picture_grid
+    monkeypatch.setattr(figures, "picture_grid", lambda *parts, **more: drawn.append(parts) or original(*parts, **more))
+    rows = reproduce(Request("supp-fig5", tmp_path, "lite"))
+    assert quick == [("joem", r, weight) for r, weight in ((1, 0.0), (4, 0.0), (1, 0.1), (4, 0.1))]
+    ((columns, problem, indices),) = drawn
+    losses = ["L_ce + L_center", "L_ce + L_bar", "L_ce + L_center + L_sc", "L_ce + L_bar + L_sc", "L_ce + L_bar + L_sc"]
+    assert [column.title for column in columns] == [
+        f"{title}\n{rule}" for title, rule in zip(losses, ["NN"] * 4 + ["AC, sigma 0.707"], strict=True)
+    ]
+    assert [column.model.recipe.method.r for column in columns] == [1, 4, 1, 4, 4]
+    assert indices == spread_unseen(problem)
+    assert [row["published"]["hiou"] for row in rows] == [15.8, 16.7, 17.8, 19.0, 33.7]
+    image = Image.open(tmp_path / "supp-fig5-lite-voc-zs3-4.png")
+    assert image.width >= 7 * 256
+    reproduce(Request("table2", tmp_path, "lite"))
+    assert len(quick) == 4  # the same runs
+
+
+@pytest.mark.parametrize(
+    ("name", "trained", "masked"),
+    [("supp-fig7", ["zs3net", "joem"], False), ("supp-fig9", ["cagnet", "joem"], True)],
+)
+def test_pictures_of_two_systems(name, trained, masked, quick, without_folds, tmp_path, monkeypatch):
+    masks = []
+    original = figures.picture_grid
+
+    def picture_grid(*parts, mask_background=False):
+        masks.append(mask_background)
+        return original(*parts, mask_background)
+
+    monkeypatch.setattr(figures, "picture_grid", picture_grid)
+    rows = reproduce(Request(name, tmp_path, "lite"))
+    assert list(dict.fromkeys(method for method, *_ in quick)) == trained
+    assert all(row["what"].endswith(rule) for row, rule in zip(rows, (", NN", ", AC, sigma 0.707"), strict=True))
+    assert masks == [masked]
+    assert len(list(tmp_path.glob(f"{name}-lite-*.png"))) == 1
+
+
+def test_two_spaces_and_boundaries_are_drawn_side_by_side(quick, without_folds, tmp_path, monkeypatch):
+    stars, factors = [], []
+    space, pull = figures.embedding.space, figures.embedding.boundary_pull
+    monkeypatch.setattr(figures.embedding, "space", lambda *parts: stars.append(parts[3]) or space(*parts))
+    monkeypatch.setattr(figures.embedding, "boundary_pull", lambda *parts: factors.append(parts[2]) or pull(*parts))
+    reproduce(Request("fig1", tmp_path, "lite"))
+    assert [method for method, *_ in quick] == ["zs3net", "joem"]
+    generated, none = stars
+    assert none is None  # its own prototypes
+    assert (generated.shape[1], generated[:, -1].count_nonzero()) == (9, 0)
+    reproduce(Request("fig2b", tmp_path, "lite"))
+    assert factors == [4, 4]
+    assert quick[2:] == [("joem", 1, 0.0), ("joem", 4, 0.0)]
+    widths = {name: Image.open(tmp_path / f"{name}-lite-voc-zs3-4.png").size for name in ("fig1", "fig2b")}
+    assert widths == {"fig1": (1728, 1536), "fig2b": (1728, 864)}
+
+
+def test_the_settings_table_needs_no_training(tmp_path, capsys):
+    assert cli.main(["reproduce", "supp-table1", "--scale", "paper", "--out", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in printed.splitlines() if line.startswith("|")]
+    assert lines[0][1:4] == ["splits", "training", "inference"]
+    assert lines[2] == [
+        "ZS3Net, published", "5", "exclude (unseen classes)", "-", "DeepLabV3+ (ResNet-101)",
+        "ImageNet, seen classes only", "word2vec",
+    ]  # fmt: skip
+    assert lines[5][:5] == [
+        "SPNet, paper-spnet-setting", "1", "ignore (background & unseen classes)", "ignore (background)",
+        "deeplabv2 (resnet101)",
+    ]  # fmt: skip
+    assert (tmp_path / "supp-table1-paper.md").read_text() in printed
 
 
 def test_every_job_trains_recipes_of_the_box(tmp_path):
@@ -133,6 +227,12 @@ def test_every_job_trains_recipes_of_the_box(tmp_path):
     table1 = JOBS["table1"]
     assert len(table1.protocols["paper"]) == 10
     assert set(table1.methods) == set(protocols.get("voc-zs3-2").published)
+
+
+def test_the_page_lists_every_job_with_what_it_shows():
+    page = (Path(__file__).parents[2] / "docs" / "reproduce.md").read_text(encoding="utf-8")
+    for name, job in JOBS.items():
+        assert f"| `{name}` | {job.about} |" in page, name
 
 
 def test_rows_have_their_own_recipes_on_every_split(tmp_path):

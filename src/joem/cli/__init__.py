@@ -20,6 +20,7 @@ COMMANDS: dict[str, Command] = {
     "train": learning.train,
     "evaluate": scoring.evaluate,
     "compare": comparing.compare,
+    "compare-pictures": scoring.compare_pictures,
     "predict": using.predict,
     "tune": learning.tune,
     "sweep": scoring.sweep,

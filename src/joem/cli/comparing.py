@@ -1,5 +1,6 @@
 """Commands that set results beside published ones: compare, reproduce."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -9,8 +10,8 @@ from joem.cli.output import Incomplete
 from joem.cli.parser import Changes, CommandLine, Names, Told
 
 PaperJob = Literal[
-    "table1", "table2", "table3", "fig5", "supp-table2", "supp-table3",
-    "supp-fig2", "supp-fig3", "supp-fig4", "supp-fig6",
+    "table1", "table2", "table3", "fig1", "fig2b", "fig5", "supp-table1", "supp-table2", "supp-table3",
+    "supp-fig2", "supp-fig3", "supp-fig4", "supp-fig5", "supp-fig6", "supp-fig7", "supp-fig8", "supp-fig9",
 ]  # fmt: skip
 """The names of `studies.JOBS`, known here without importing torch."""
 
@@ -19,7 +20,7 @@ def compare(
     *,
     recipe: str = "scenes",
     methods: Names | None = None,
-    table: Literal["methods", "ablation", "embedding-space", "names", "generators"] = "methods",
+    table: Literal["methods", "ablation", "embedding-space", "per-class", "names", "generators"] = "methods",
     seeds: int = 3,
     folds: int = 1,
     out: Path = Path("compare"),
@@ -102,12 +103,19 @@ def reproduce(
     extras.require("train", "Training")
     folder = out or Path("runs") / "reproduce" / name
     rows = studies.reproduce(studies.Request(name, folder, scale, root, vectors, folds))
+    if "seen" in rows[0]:
+        yield from _score_lines(rows)
+    else:
+        yield studies.markdown(list(rows[0]), [list(row.values()) for row in rows])
+    yield f"\nTable and figures: {folder}"
+    return rows
+
+
+def _score_lines(rows: list[dict[str, Any]]) -> Iterator[str]:
     yield f"{'':56}{'seen / unseen / hIoU':>24}{'published':>24}  on"
     for row in rows:
         ours, theirs = _three(row), _three(row["published"])
         yield f"{row['what']:56}{ours:>24}{theirs:>24}  {row['published_on'] or ''}"
-    yield f"\nTable and figures: {folder}"
-    return rows
 
 
 def _three(scores: Any) -> str:

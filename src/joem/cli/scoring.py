@@ -1,4 +1,4 @@
-"""Commands that look at how good a trained model is: evaluate, sweep, report."""
+"""Commands that look at how good a trained model is: evaluate, sweep, report, compare-pictures."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,7 @@ from joem.cli.parser import Names, RuleGrids, RuleValues, Told
 from joem.errors import BadUsage, choose
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from joem.engine import Model, Problem
 
@@ -172,6 +172,76 @@ def report(
     found = run_page.write(loaded, problem, run, file, (pair[0], pair[1]) if pair else None, figures)
     yield f"{found.own.scores}\nReport: {file}"
     return found.own.to_dict()
+
+
+def compare_pictures(
+    runs: list[str],
+    *,
+    pictures: Names | None = None,
+    mask_background: bool = False,
+    root: str | None = None,
+    device: str = "cpu",
+    out: Path = Path("pictures.png"),
+) -> Told:
+    """The same pictures as several runs label them, in one image.
+
+    A row has the picture, the truth and the labels of every run by its own rule; below, what the colours mean, with a
+    star after unseen classes.
+
+    Example:
+        joem compare-pictures runs/zs3net runs/joem --root VOCdevkit --pictures 2007_000464,2007_000799
+
+    Args:
+        runs: models or folders of runs with the same classes; the pictures are the evaluation pictures of the first.
+        pictures: names separated by commas; if not given, six that masks alone choose: of those in which an unseen
+            class has at least 5 % of the labelled pixels, ordered by that class, evenly spread ones.
+        mask_background: leave bare what the truth takes for background or void, as the SPNet setting scores.
+        root: where the data are, if not where the recipe says.
+        device: where the networks run, such as cuda.
+        out: the PNG file.
+    """
+    if out.suffix.lower() != ".png":
+        raise BadUsage(f"The pictures are written as PNG: give --out a file that ends with .png, got {out}.")
+    folders = [Path(run) for run in runs]
+    for folder in folders:
+        checks.model_with_data(folder, root)
+    from joem import parallel
+    from joem.io import atomic_file, writing
+    from joem.report.picture_grid import Column, picture_grid
+
+    models, (problem, *others) = zip(*(load(folder, device, root) for folder in folders), strict=True)
+    for run, other in zip(runs[1:], others, strict=True):
+        if other.vocabulary != problem.vocabulary:
+            raise BadUsage(f"{run} has other classes, or others unseen, than {runs[0]}: compare runs of one split.")
+    columns = [
+        Column(f"{folder.resolve().name}\n{model.recipe.decision}", model, model.recipe.decision)
+        for folder, model in zip(folders, models, strict=True)
+    ]
+    indices = _chosen_pictures(problem, pictures)
+    image = picture_grid(columns, problem, indices, mask_background)
+
+    def write() -> None:
+        with writing(out), atomic_file(out) as draft:
+            image.save(draft, "PNG")
+
+    parallel.from_first(write)
+    shown = [problem.val.name(index) for index in indices]
+    yield f"{', '.join(shown)}: {out}"
+    return {"file": str(out), "pictures": shown}
+
+
+def _chosen_pictures(problem: "Problem", names: "Sequence[str] | None") -> list[int]:
+    """The evaluation pictures of these names, or those that their masks choose."""
+    from joem.report.sheets import spread_unseen
+
+    if not names:
+        return spread_unseen(problem)
+    known = {problem.val.name(index): index for index in range(len(problem.val))}
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        example = next(iter(known))
+        raise BadUsage(f"No evaluation picture is called {', '.join(unknown)}: there are {len(known)}, as {example}.")
+    return [known[name] for name in names]
 
 
 def load(path: Path, device: str, root: str | None, need_unseen: bool = False) -> "tuple[Model, Problem]":

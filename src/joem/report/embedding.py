@@ -1,4 +1,4 @@
-"""Pictures of the joint embedding space of any run: the ideas of the paper's figures 2, 3 and 4, from real pixels."""
+"""Pictures of the joint embedding space of any run: the ideas of the paper's figures 1 to 4, from real pixels."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +11,7 @@ from torch import Tensor
 from joem import data, engine, losses
 from joem.decision import RULES, Decision, Ranking
 from joem.engine import Model, Problem
-from joem.errors import choose
+from joem.errors import BadUsage, choose
 from joem.methods.classifier import ClassifierMethod
 from joem.report import plots
 from joem.report.sheets import unseen_first
@@ -39,13 +39,14 @@ CAPTIONS = {
 """What each group of figures shows."""
 
 _PICTURES, _PER_CLASS = 80, 100
+_PULLED, _MIXED = 24, 0.4  # features at boundaries that are drawn, and how far from an equal mixture they may be
 _SEEN, _UNSEEN = "#009e73", "#cc79a7"  # not those of the rules
 _TAU_S, _TAU_MU, _R = 5.0, 1.0, 4  # the paper's, for methods that have no such setting
 
 
 def draw(model: Model, problem: Problem, pair: tuple[str, str] | None = None) -> dict[str, "list[Figure]"]:
     """All figures of a run by name, from some of its evaluation pictures; for `pair` see `apollonius`."""
-    features, labels = _sample(model, problem)
+    features, labels = sample_features(model, problem)
     groups = {
         "space": space(model, features, labels),
         "relations": relations(model),
@@ -64,15 +65,19 @@ def save(drawn: "dict[str, list[Figure]]", folder: Path) -> list[Path]:
     ]
 
 
-def space(model: Model, features: Tensor, labels: Tensor) -> "list[Figure]":
+def space(
+    model: Model, features: Tensor, labels: Tensor, centres: Tensor | None = None, title: str = ""
+) -> "list[Figure]":
     """Prototypes and feature clouds in two dimensions, seen and unseen classes apart but on the same axes.
 
     Args:
         model: gives prototypes, names and colours.
         features: (N,C).
         labels: (N,).
+        centres: (K,C), drawn in place of the prototypes.
+        title: put before "seen classes" and "unseen classes".
     """
-    prototypes, vocabulary = model.prototypes().cpu(), model.vocabulary
+    prototypes, vocabulary = model.prototypes().cpu() if centres is None else centres, model.vocabulary
     chosen = _some_of_each(labels, _PER_CLASS)
     features, labels = features[chosen], labels[chosen]
     stars, dots = _common_plane(prototypes, features, labels, vocabulary.seen_indices)
@@ -80,7 +85,7 @@ def space(model: Model, features: Tensor, labels: Tensor) -> "list[Figure]":
     (left, bottom), (right, top) = (low - 0.04 * (high - low)).tolist(), (high + 0.04 * (high - low)).tolist()
     figures = []
     for kind, own in (("seen", vocabulary.seen_indices), ("unseen", vocabulary.unseen_indices)):
-        figure, axes = plots.new_axes("first axis", "second axis", size=(5.4, 4.8), title=f"{kind} classes")
+        figure, axes = plots.new_axes("first axis", "second axis", size=(5.4, 4.8), title=f"{title}{kind} classes")
         axes.set(xlim=(left, right + 0.1 * (right - left)), ylim=(bottom, top))  # names are written to the right
         others = [label for label in range(len(vocabulary)) if label not in own]
         axes.plot(*stars[others].T, "*", color="#999999", markersize=5)
@@ -226,6 +231,77 @@ def boundary(model: Model, problem: Problem) -> "list[Figure]":
     return figures
 
 
+def boundary_pull(model: Model, problem: Problem, r: int, title: str = "") -> "Figure":
+    """Features at boundaries between two seen classes, and what L_center and L_bar pull them to: the paper's figure 2b.
+
+    The classes are the two seen ones that meet most often. Drawn as in `apollonius`, in units of the distance between
+    their prototypes: a dashed line leads to the prototype of the feature's own class, a solid one to its virtual
+    prototype, on the line between the two; the lengths of both are those of the embedding space.
+
+    Args:
+        model: gives features and prototypes.
+        problem: the data.
+        r: of the virtual prototypes, 2 or more.
+        title: of the figure.
+    """
+    features, labels, pairs, weights = _mixed_pixels(model, problem, r)
+    first, second = divmod(
+        int((pairs[:, 0] * len(model.vocabulary) + pairs[:, 1]).mode().values), len(model.vocabulary)
+    )
+    chosen = (pairs == torch.tensor([first, second])).all(dim=1)
+    features, labels, weights = features[chosen], labels[chosen], weights[chosen]
+    ends = model.prototypes().cpu()[[first, second]]
+    points = _beside_axis(features, *ends) / (ends[1] - ends[0]).norm()
+    zero = torch.zeros_like(weights)
+    targets = {"--": torch.stack([(labels == second).float(), zero], 1), "-": torch.stack([weights, zero], 1)}
+    size = (5.4, 5.4)
+    figure, axes = plots.new_axes("along the line between the prototypes", "distance from it", size=size, title=title)
+    some = slice(None, None, max(1, len(points) // _PULLED))
+    kinds = (("--", "#999999", "own prototype"), ("-", "#0072b2", "virtual prototype"))
+    for style, colour, name in kinds:
+        mean = float((points - targets[style]).norm(dim=1).mean())
+        axes.plot([], [], style, color=colour, label=f"to its {name}: {mean:.2f} on average")
+        for point, target in zip(points[some], targets[style][some], strict=True):
+            axes.plot(*torch.stack([point, target]).T, style, color=colour, linewidth=0.7)
+    axes.plot(*targets["-"][some].T, "D", color="white", markeredgecolor="#0072b2", markersize=5)
+    for place, label in enumerate((first, second)):
+        own = points[some][labels[some] == label]
+        star = {"markersize": 18, "markeredgecolor": plots.INK, "zorder": 3}
+        axes.plot(*own.T, "o", color=_colour(model, label), markersize=4)
+        axes.plot(place, 0, "*", color=_colour(model, label), label=model.vocabulary.names[label], **star)
+    axes.set_ylim(-0.05 * float(points[:, 1].max()), None)
+    told = {"frameon": False, "fontsize": "small", "labelcolor": plots.INK, "markerscale": 0.6}
+    figure.legend(loc="outside lower center", ncols=2, **told)
+    return figure
+
+
+def _mixed_pixels(model: Model, problem: Problem, r: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Pixels of evenly chosen evaluation pictures whose virtual prototype lies between those of two seen classes.
+
+    Returns:
+        their features (N,C), labels (N,), the two classes in order (N,2), and the weight of the second (N,).
+    """
+    seen, void = torch.tensor(model.vocabulary.seen_indices), torch.eye(len(model.vocabulary) + 1)
+    parts, step = [], max(1, len(problem.val) // _PICTURES)
+    for _, features, truth in engine.encoded(model, problem.val, range(0, len(problem.val), step)):
+        size = features.shape[2:]
+        weights = virtual_prototypes(truth, void, size, r)[seen].flatten(1).T  # of every class in the virtual prototype
+        labels = losses.resized(truth[None], size).flatten()
+        both, order = weights.topk(2).values.sum(1), weights.topk(2).indices.sort(dim=1).values
+        second = weights.gather(1, order[:, 1:])[:, 0]
+        mixed = (both > 0.999) & ((second - 0.5).abs() < _MIXED) & (labels[:, None] == seen[order]).any(1)
+        rows = features[0].cpu().flatten(1).T
+        parts.append((rows[mixed], labels[mixed], seen[order][mixed], second[mixed]))
+    found = tuple(torch.cat(column) for column in zip(*parts, strict=True))
+    if not len(found[0]):
+        raise BadUsage(
+            f"No evaluation picture has a boundary between two seen classes that virtual prototypes with r = {r} "
+            "blend: an r of 2 or more and more pictures are needed."
+        )
+    features, labels, pairs, second = found
+    return features, labels, pairs, second
+
+
 def _two_axes_as_colour(map_: Tensor, limits: tuple[Tensor, Tensor]) -> Tensor:
     """(H,W,2) as RGB (H,W,3): the first axis from dark to light, the second from blue to yellow.
 
@@ -258,7 +334,7 @@ def _of_void(model: Model) -> Tensor:
         return model.method.prototypes(nothing, ("void",))
 
 
-def _sample(model: Model, problem: Problem) -> tuple[Tensor, Tensor]:
+def sample_features(model: Model, problem: Problem) -> tuple[Tensor, Tensor]:
     """Features (N,C) and labels (N,) of evenly chosen evaluation pictures, unseen classes first among them."""
     order, parts = unseen_first(problem), []
     for _, features, truth in engine.encoded(model, problem.val, order[:: max(1, len(order) // _PICTURES)]):

@@ -4,11 +4,13 @@ Every function gives one matplotlib figure with one pair of axes, so that a page
 each other; `Figure.savefig` writes any of them.
 """
 
+import io
 from collections.abc import Mapping, Sequence
 from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from PIL import Image
 from torch import Tensor
 
 from joem.decision import RULES, Decision, parameter_of
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 INK = "#30363c"
 """The colour of everything that is not data; a page may replace it by its own."""
 
+_DPI = 160
 _MOST_NAMES = 70  # more names on an axis cannot be read
 
 
@@ -132,12 +135,14 @@ def name_points(axes: "Axes", points: Tensor, names: Sequence[str]) -> None:
     width, height = (0.85 * 72 * pixels / axes.figure.dpi for pixels in axes.figure.bbox.size)  # in points of print
     spans = (axes.get_xlim(), width), (axes.get_ylim(), height)
     scale = [length / (high - low) for (low, high), length in spans]
+    bottom, top = (scale[1] * limit for limit in axes.get_ylim())
     dots = [(x * scale[0], y * scale[1]) for x, y in points.tolist()]
     taken = [(x - 5, y - 5, x + 5, y + 5) for x, y in dots]  # left, bottom, right, top
     for (x, y), point, name in sorted(zip(dots, points.tolist(), names, strict=True)):
         for rise in (step * sign for step in range(0, 150, 4) for sign in (1, -1)):
             box = (x + 7, y - 3 + rise, x + 7 + 5 * len(name), y + 6 + rise)
-            if not any(_overlap(box, other) for other in taken):
+            inside = bottom <= box[1] and box[3] <= top
+            if inside and not any(_overlap(box, other) for other in taken):
                 break
         taken.append(box)
         axes.annotate(
@@ -153,8 +158,23 @@ def _overlap(a: tuple[float, float, float, float], b: tuple[float, float, float,
 def save(figure: "Figure", path: Path) -> Path:
     """Write a figure as PNG on white, or in the form that the file's ending says."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=160, facecolor="white")
+    figure.savefig(path, dpi=_DPI, facecolor="white")
     return path
+
+
+def beside(rows: "Sequence[Sequence[Figure]]") -> Image.Image:
+    """Figures of one size in rows and columns, as one image on white."""
+    drawn = []
+    for figures in rows:
+        for figure in figures:
+            file = io.BytesIO()
+            figure.savefig(file, format="png", dpi=_DPI, facecolor="white")
+            drawn.append(Image.open(file))
+    width, height = drawn[0].size
+    image = Image.new("RGB", (len(rows[0]) * width, len(rows) * height), "white")
+    for place, each in enumerate(drawn):
+        image.paste(each, (place % len(rows[0]) * width, place // len(rows[0]) * height))
+    return image
 
 
 def _line(

@@ -7,7 +7,8 @@ import torch
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 from torch import Tensor
 
-from joem.data import Sample, class_presence, scenes
+from joem.data import Sample, class_pixels, class_presence, scenes
+from joem.errors import BadUsage
 from joem.overlay import overlay
 from joem.vocabulary import VOID, Vocabulary
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from joem.engine import Problem
     from joem.segmenter import Segmenter
 
+_SHARE = 0.05  # of the labelled pixels: what has less can hardly be seen in a small picture
 _Box = tuple[float, float, float, float]
 """Left, top, right, bottom."""
 
@@ -72,6 +74,26 @@ def unseen_first(problem: "Problem") -> list[int]:
     return shown.argsort(descending=True, stable=True).tolist()
 
 
+def spread_unseen(problem: "Problem", count: int = 6) -> list[int]:
+    """Evaluation pictures to compare models on, chosen by their masks alone: neither results nor chance take part.
+
+    A picture is a candidate where an unseen class has at least 5 % of its labelled pixels. The candidates are put in
+    the order of that class (the largest, where there are several), those of one class in the order of the dataset, and
+    `count` of them are taken at even distances.
+    """
+    unseen, pixels = list(problem.vocabulary.unseen_indices), class_pixels(problem.val)
+    largest, which = pixels[:, unseen].max(dim=1) if unseen else (torch.zeros(len(pixels)),) * 2
+    shown = (largest > 0) & (largest >= _SHARE * pixels.sum(dim=1))
+    candidates = sorted((int(which[index]), index) for index in shown.nonzero().flatten().tolist())
+    if not candidates:
+        raise BadUsage(
+            "No evaluation picture shows an unseen class on 5 % of its labelled pixels or more, so there is none to "
+            "compare on: name the pictures to show."
+        )
+    taken = min(count, len(candidates))
+    return [candidates[(2 * place + 1) * len(candidates) // (2 * taken)][1] for place in range(taken)]
+
+
 def picture_sheet(
     segmenter: "Segmenter", samples: Iterable[Sample], vocabulary: Vocabulary, columns: Mapping[str, Mapping[str, Any]]
 ) -> Image.Image:
@@ -94,7 +116,7 @@ def picture_sheet(
 
 def contact_sheet(rows: Sequence[Sequence[Image.Image]], titles: Sequence[str], cell: int = 256) -> Image.Image:
     """Pictures in rows and columns under column titles, each as large as fits a square of `cell` pixels."""
-    gap, head = 8, 30
+    gap, head = 8, 30 + 20 * max(title.count("\n") for title in titles)
     scaled = [[ImageOps.contain(image.convert("RGB"), (cell, cell)) for image in images] for images in rows]
     heights = [max(image.height for image in images) + gap for images in scaled]
     sheet = Image.new("RGB", (len(titles) * (cell + gap) + gap, head + sum(heights)), "white")

@@ -4,26 +4,26 @@ Every job is about the paper's own objective. Runs that are done are kept, so a 
 was, and jobs with the same folder share what they have in common.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
+
+from PIL.Image import Image
 
 from joem import calibration, decision, engine, jobs, parallel, protocols, recipe
 from joem.calibration import Curve
 from joem.decision import Decision
 from joem.errors import BadUsage, Interrupted, JoemError, choose
-from joem.io import write_json
+from joem.io import write_json, write_text
 from joem.jobs import Job
-from joem.protocols import PublishedScores
 from joem.recipe import Recipe
 from joem.report import plots
-from joem.studies import comparison, tables
+from joem.scores import Scores
+from joem.studies import comparison, figures, tables
 from joem.studies.comparison import Comparison, summary
+from joem.studies.figures import Drawn, Findings, SettingsTable, score_row
 from joem.studies.rows import Row, as_published, load_own
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 Key = TypeVar("Key")
 
@@ -32,7 +32,6 @@ SCALES = ("paper", "lite")
 
 _SEEDS = {"paper": 5, "lite": 3}
 _SPLITS = (2, 4, 6, 8, 10)
-_SYMBOLS = {"r": "r", "sc_weight": "λ"}
 
 
 @dataclass(frozen=True)
@@ -77,15 +76,6 @@ class Request:
         return recipe.load(self.base(protocol), self.changes(protocol)).changed(method=method)
 
 
-@dataclass
-class Findings:
-    """What a job gives: the rows of its table, its figures by name, and what could not be run."""
-
-    rows: list[dict[str, Any]] = field(default_factory=list)
-    figures: "dict[str, Figure]" = field(default_factory=dict)
-    failures: list[str] = field(default_factory=list)
-
-
 def reproduce(request: Request) -> list[dict[str, Any]]:
     """Run a job, write its table and figures into its folder, and give the rows of the table."""
     job, scale = JOBS[choose("job", request.job, JOBS)], choose("scale", request.scale, SCALES)
@@ -96,8 +86,12 @@ def reproduce(request: Request) -> list[dict[str, Any]]:
     def write() -> None:
         described = {"job": request.job, "scale": scale, "about": job.about, "rows": found.rows}
         write_json(request.out / f"{name}.json", described)
+        if found.rows and "seen" not in found.rows[0]:  # a table without scores
+            body = [list(row.values()) for row in found.rows]
+            write_text(request.out / f"{name}.md", tables.markdown(list(found.rows[0]), body) + "\n")
         for figure_name, figure in found.figures.items():
-            plots.save(figure, request.out / f"{name}-{figure_name}.png")
+            file = request.out / f"{name}-{figure_name}.png"
+            figure.save(file) if isinstance(figure, Image) else plots.save(figure, file)
 
     parallel.from_first(write)
     if found.failures:
@@ -113,15 +107,13 @@ class Table:
         about: what it shows.
         protocols: scale -> the protocols, each compared in its own folder.
         table: which table of `compare`.
-        methods: the methods of the table "methods".
-        per_class: whether every row also has the IoU of every class.
+        methods: some of its rows, by the names of their variants; all if None.
     """
 
     about: str
     protocols: Mapping[str, Sequence[str]]
     table: str = "methods"
     methods: Sequence[str] | None = None
-    per_class: bool = False
 
     def run(self, request: Request) -> Findings:
         """One comparison per protocol; the folder JOB-SCALE has their tables with every rule and class."""
@@ -146,17 +138,12 @@ class Table:
         return found
 
     def _row(self, name: str, row: Row, compared: Comparison) -> dict[str, Any]:
-        what, means = f"{name}: {row.title}", _means(compared, row)
-        if not self.per_class:
-            return _row(what, means, row.published, compared.published_on)
-        table = protocols.published_tables()["per_class"]
-        (known,) = [each for each in table["rows"] if each["method"] == row.variant.method]
-        runs = [found["per_class"] for found in compared.found(row)]
-        return {
-            **_row(what, means, as_published(known), table["protocol"]),
-            "per_class": {label: summary([run[label] for run in runs])["mean"] for label in runs[0]},
-            "published_per_class": known["per_class"],
-        }
+        found = score_row(f"{name}: {row.title}", _means(compared, row), row.published, compared.published_on)
+        if row.published_per_class:
+            runs = [run["per_class"] for run in compared.found(row)]
+            found["per_class"] = {label: summary([run[label] for run in runs])["mean"] for label in runs[0]}
+            found["published_per_class"] = list(row.published_per_class)
+        return found
 
 
 def _means(compared: Comparison, row: Row, rule: str | None = None) -> list[float | None]:
@@ -168,7 +155,7 @@ def _without_circle(name: str, compared: Comparison) -> list[dict[str, Any]]:
     published = protocols.get(name).published.get("joem-nn")
     rows = [row for row in compared.rows if published and row.variant.name == "joem"]
     nearest, what = Decision().rule, f"{name}: JoEm without AC"
-    return [_row(what, _means(compared, row, nearest), published, compared.published_on) for row in rows]
+    return [score_row(what, _means(compared, row, nearest), published, compared.published_on) for row in rows]
 
 
 @dataclass(frozen=True)
@@ -187,7 +174,7 @@ class TradeOff:
         rows = []
         for rule, curve in curves.items():
             what = f"{rule}, {curve.parameter} {curve.values[curve.best]:g} (best with hindsight)"
-            rows.append(_row(what, curve.scores[curve.best].three, published.get(rule), ablation["protocol"]))
+            rows.append(score_row(what, curve.scores[curve.best].three, published.get(rule), ablation["protocol"]))
         return Findings(rows, {"trade-off": plots.trade_off(curves), "errors": plots.errors(curves)})
 
 
@@ -198,36 +185,54 @@ class Study:
     Args:
         about: what it shows.
         protocols: scale -> the protocols, each with a figure over the setting and one over the parameter.
-        setting: r or sc_weight (lambda); the other settings, the parameter too, are the recipe's own.
-        values: what is tried, beside the recipe's own value.
+        setting: r or sc_weight (lambda); the other settings are the recipe's own.
+        values: what is tried beside the recipe's own value.
+        sigma: of AC, by which the scores over the setting are shown, as in the supplement; they are shown by the
+            recipe's own rule and value too, or by them alone if None.
     """
 
     about: str
     protocols: Mapping[str, Sequence[str]]
     setting: Literal["r", "sc_weight"]
     values: tuple[float, ...]
+    sigma: float | None = None
 
     def run(self, request: Request) -> Findings:
         """Train and sweep every value on every protocol."""
-        found, symbol, names = Findings(), _SYMBOLS[self.setting], self.protocols[request.scale]
-        own_values = {name: getattr(request.settings(name).method, self.setting) for name in names}
-        tried = {name: sorted({*self.values, own}) for name, own in own_values.items()}
+        found, names = Findings(), self.protocols[request.scale]
+        own = {name: request.settings(name) for name in names}
+        values = {name: sorted({*self.values, getattr(own[name].method, self.setting)}) for name in names}
         wanted = {
             (name, value): (f"{name}-{self.setting}-{value:g}", request.settings(name, **{self.setting: value}))
             for name in names
-            for value in tried[name]
+            for value in values[name]
         }
         swept = _swept(request, wanted)
         for name in names:
-            own, chosen = own_values[name], request.settings(name).decision
-            curves = {value: swept[name, value][chosen.rule] for value in tried[name]}
-            scores = {value: curve.scores[curve.values.index(chosen.value)] for value, curve in curves.items()}
-            for value, each in scores.items():
-                published = protocols.get(name).published["joem"] if value == own else None
-                found.rows.append(_row(f"{name}: {symbol} {value:g}", each.three, published, name))
-            found.figures[f"{name}-{self.setting}"] = plots.by_setting(scores, symbol, own)
-            found.figures[f"{name}-{curves[own].parameter}"] = plots.by_value(curves[own], chosen)
+            chosen, best = own[name].decision, getattr(own[name].method, self.setting)
+            shown: dict[str, Decision] = {self.setting: chosen}
+            if self.sigma is not None:
+                shown = {self.setting: chosen.replace("ac", sigma=self.sigma), f"{self.setting}-own-sigma": chosen}
+            for title, rule in shown.items():
+                curves = {value: swept[name, value][rule.rule] for value in values[name]}
+                scores = {value: curve.scores[curve.values.index(rule.value)] for value, curve in curves.items()}
+                found.rows += self._rows(name, scores, rule, best if rule == chosen else None)
+                found.figures[f"{name}-{title}"] = plots.by_setting(scores, f"{self._symbol}, by {rule}", best)
+            curve = swept[name, best][chosen.rule]
+            found.figures[f"{name}-{curve.parameter}"] = plots.by_value(curve, chosen)
         return found
+
+    @property
+    def _symbol(self) -> str:
+        return {"r": "r", "sc_weight": "λ"}[self.setting]
+
+    def _rows(
+        self, name: str, scores: Mapping[float, Scores], rule: Decision, own: float | None
+    ) -> Iterator[dict[str, Any]]:
+        """One row for every value; the published scores are beside the recipe's own, where one is given."""
+        for value, each in scores.items():
+            published = protocols.get(name).published["joem"] if value == own else None
+            yield score_row(f"{name}: {self._symbol} {value:g}, {rule}", each.three, published, name)
 
 
 def _swept(request: Request, wanted: Mapping[Key, tuple[str, Recipe]]) -> dict[Key, dict[str, Curve]]:
@@ -258,26 +263,9 @@ def _sweep_job(settings: Recipe, request: Request, name: str) -> Job:
     return Job(folder / "curves.json", identity, work, leftovers=(folder / "checkpoints",))
 
 
-def _row(
-    what: str,
-    scores: Sequence[float | None],
-    published: PublishedScores | None = None,
-    published_on: str | None = None,
-) -> dict[str, Any]:
-    """One line of a job's table; `published_on` is the protocol of the published scores."""
-    keys = ("seen", "unseen", "hiou")
-    known = published and dict(zip(keys, published.three, strict=True))
-    return {
-        "what": what,
-        **dict(zip(keys, scores, strict=True)),
-        "published": known,
-        "published_on": published_on if known else None,
-    }
-
-
 _VOC, _CONTEXT = ([f"{setting}-zs3-{split}" for split in _SPLITS] for setting in ("voc", "context"))
 
-JOBS: dict[str, Table | TradeOff | Study] = {
+JOBS: dict[str, Table | TradeOff | Study | Drawn | SettingsTable] = {
     "table1": Table(
         "The systems of the field on every split of PASCAL VOC and, at the paper's scale, Context.",
         {"paper": [*_VOC, *_CONTEXT], "lite": _VOC},
@@ -293,15 +281,31 @@ JOBS: dict[str, Table | TradeOff | Study] = {
         {"paper": ["voc-zs3-4"], "lite": ["voc-zs3-4"]},
         table="embedding-space",
     ),
+    "fig1": Drawn(
+        "The features of ZS3Net and of JoEm, and where each expects every class, on unseen-4 of PASCAL VOC.",
+        {"paper": ["voc-zs3-4"], "lite": ["voc-zs3-4"]},
+        figures.two_spaces,
+        methods=("zs3net", "joem"),
+    ),
+    "fig2b": Drawn(
+        "What L_center and L_bar pull features at boundaries to, on unseen-4 of PASCAL VOC.",
+        {"paper": ["voc-zs3-4"], "lite": ["voc-zs3-4"]},
+        figures.boundaries,
+        table="ablation",
+        methods=("joem-center", "joem-bar"),
+    ),
     "fig5": TradeOff(
         "CS and AC over gamma and sigma on unseen-4: PASCAL Context at the paper's scale, PASCAL VOC at lite scale.",
         {"paper": ["context-zs3-4"], "lite": ["voc-zs3-4"]},
     ),
+    "supp-table1": SettingsTable(
+        "The settings of ZS3Net and SPNet on PASCAL VOC, as published and as in these recipes; trains nothing.",
+        {"paper": ["voc-zs3-4", "voc-spnet"], "lite": ["voc-zs3-4", "voc-spnet"]},
+    ),
     "supp-table2": Table(
-        "Every class on unseen-4 of PASCAL VOC: ZS3Net, ZS3Net on JoEm's encoder, JoEm.",
+        "Every class on unseen-4 of PASCAL VOC: ZS3Net with two weights, ZS3Net on JoEm's encoder, JoEm.",
         {"paper": ["voc-zs3-4"], "lite": ["voc-zs3-4"]},
-        methods=("zs3net", "zs3net_joem", "joem"),
-        per_class=True,
+        table="per-class",
     ),
     "supp-table3": Table(
         "The systems of the field in the SPNet setting.",
@@ -315,22 +319,49 @@ JOBS: dict[str, Table | TradeOff | Study] = {
         (1, 2, 4),
     ),
     "supp-fig3": Study(
-        "Scores over lambda and over sigma on every split of PASCAL VOC.",
+        "Scores over lambda, at the paper's sigma of 0.5, and over sigma on every split of PASCAL VOC.",
         {"paper": _VOC, "lite": _VOC},
         "sc_weight",
         calibration.LAMBDAS,
+        sigma=0.5,
     ),
     "supp-fig4": Study(
-        "Scores over lambda and over sigma on every split of PASCAL Context.",
+        "Scores over lambda, at the paper's sigma of 0.5, and over sigma on every split of PASCAL Context.",
         {"paper": _CONTEXT},
         "sc_weight",
         calibration.LAMBDAS,
+        sigma=0.5,
+    ),
+    "supp-fig5": Drawn(
+        "Pictures loss by loss on unseen-4: PASCAL Context at the paper's scale, PASCAL VOC at lite scale.",
+        {"paper": ["context-zs3-4"], "lite": ["voc-zs3-4"]},
+        figures.pictures,
+        table="ablation",
+        rules=("nn", "ac"),
     ),
     "supp-fig6": Study(
         "Scores over r and over sigma in the SPNet setting.",
         {"paper": ["voc-spnet"], "lite": ["voc-spnet"]},
         "r",
         (1, 2, 4),
+    ),
+    "supp-fig7": Drawn(
+        "Pictures by ZS3Net and by JoEm on unseen-4 of PASCAL VOC.",
+        {"paper": ["voc-zs3-4"], "lite": ["voc-zs3-4"]},
+        figures.pictures,
+        methods=("zs3net", "joem"),
+    ),
+    "supp-fig8": Drawn(
+        "Pictures by ZS3Net and by JoEm on unseen-4 of PASCAL Context.",
+        {"paper": ["context-zs3-4"]},
+        figures.pictures,
+        methods=("zs3net", "joem"),
+    ),
+    "supp-fig9": Drawn(
+        "Pictures by CaGNet and by JoEm in the SPNet setting, background masked by the truth.",
+        {"paper": ["voc-spnet"], "lite": ["voc-spnet"]},
+        figures.masked_pictures,
+        methods=("cagnet", "joem"),
     ),
 }
 """The tables and figures of the paper and of its supplement."""

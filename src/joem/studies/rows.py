@@ -11,8 +11,9 @@ from joem.errors import BadUsage, choose
 from joem.protocols import PublishedScores
 from joem.recipe import Recipe
 
-TABLES = ("methods", "ablation", "embedding-space", "names")
-_OF_THE_PAPER = {"ablation": "ablation", "embedding-space": "embedding_space"}  # as protocols.yaml calls them
+TABLES = ("methods", "ablation", "embedding-space", "per-class", "names")
+_OF_THE_PAPER = {"ablation": "ablation", "embedding-space": "embedding_space", "per-class": "per_class"}
+"""Tables as protocols.yaml calls them."""
 _BLEND = "blend-masks"  # among other methods: the one that learns from masks alone, as they do
 
 Own = Mapping[str, Recipe]
@@ -47,12 +48,13 @@ class Variant:
 
 @dataclass(frozen=True)
 class Row:
-    """One line of a table: what is trained, by which rule it decides, what was published."""
+    """One line of a table: what is trained, by which rule it decides, what was published, for every class if known."""
 
     title: str
     variant: Variant
     rule: str
     published: PublishedScores | None = None
+    published_per_class: tuple[float, ...] = ()
 
 
 def own_recipes(name: str) -> dict[str, str]:
@@ -97,8 +99,8 @@ def differences(base: Recipe, own: Recipe) -> list[str]:
 
 def rows(table: str, recipe: Recipe, names: Sequence[str] | None = None, own: Own | None = None) -> tuple[Row, ...]:
     """The lines of a table, or those of them whose variants are named, in that order."""
-    makers = {"methods": _methods, "ablation": _ablation, "embedding-space": _embedding_space, "names": _names}
-    found = tuple(makers[choose("table", table, TABLES)](recipe, own or {}))
+    makers = (_methods, _ablation, _embedding_space, _per_class, _names)
+    found = tuple(dict(zip(TABLES, makers, strict=True))[choose("table", table, TABLES)](recipe, own or {}))
     known = dict.fromkeys(row.variant.name for row in found)
     chosen = known if names is None else dict.fromkeys(choose(f"row of {table}", name, known) for name in names)
     return tuple(row for name in chosen for row in found if row.variant.name == name)
@@ -186,6 +188,17 @@ def _embedding_space(recipe: Recipe, own: Own) -> Iterator[Row]:
         ("JoEm", Variant("joem", "joem"), joem),
     ):
         yield Row(title, variant, methods.get(variant.method).rule, published)
+
+
+def _per_class(recipe: Recipe, own: Own) -> Iterator[Row]:
+    """ZS3Net with the weight of its authors and with the recipe's, ZS3Net on JoEm's encoder, JoEm."""
+    for published in protocols.published_tables()["per_class"]["rows"]:
+        name, weight, method = published["method"], published.get("unseen_weight"), methods.get(published["method"])
+        title, variant = method.title or name, Variant(name, name)
+        if weight is not None:
+            variant = Variant(f"{name}-weight-{weight:g}", name, {"unseen_weight": float(weight)})
+            title = f"{title} {published['note']}, unseen weight {weight:g}"
+        yield Row(title, variant, method.rule, as_published(published), tuple(published["per_class"]))
 
 
 def as_published(row: Mapping[str, Any]) -> PublishedScores:
