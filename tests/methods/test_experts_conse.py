@@ -53,7 +53,7 @@ def means_by_loop(chances, meanings, size):
 def test_features_are_means_of_meanings_weighted_by_the_posterior():
     teacher, view = random_teacher(), a_picture()
     expert = build_alone(teacher)
-    chances = teacher.posterior(view.last)
+    chances = teacher.posterior(view)
     torch.testing.assert_close(expert.features(view), means_by_loop(chances, expert.meanings, view.size))
     assert expert.gate(view) is None
 
@@ -158,7 +158,7 @@ def test_how_often_names_are_seen_is_the_mean_over_training_batches():
         view, truth = random_view(1, 1, 3), torch.tensor(labels).view(1, 1, 3)
         expert.train().terms(view, truth, KNOWN)
         if labels != [VOID] * 3:
-            seen.append(teacher.posterior(view.last)[0, :, 0].T[truth[0, 0] != VOID].mean(dim=0))
+            seen.append(teacher.posterior(view)[0, :, 0].T[truth[0, 0] != VOID].mean(dim=0))
         expert.eval().terms(view, truth, KNOWN)  # does not count
     torch.testing.assert_close(expert.frequencies, torch.stack(seen).mean(dim=0))
 

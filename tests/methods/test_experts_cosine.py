@@ -42,7 +42,7 @@ def test_the_terms_follow_their_equations_copy_by_copy(copies, taught, seed):
             entropy -= 7.0 * cosines[int(LABELS[b, y, x])] - math.log(total)
             if taught:
                 student = torch.stack([7.0 * v @ (mu[part] / mu[part].norm()) for mu in named]).log_softmax(0)
-                agreement -= float(teacher.posterior(view.last)[b, :, y, x] @ student)
+                agreement -= float(teacher.posterior(view)[b, :, y, x] @ student)
     count = len(labelled(LABELS)) * copies
     assert float(terms["ce"]) == pytest.approx(entropy / count, rel=1e-4)
     assert ("names" in terms) == taught

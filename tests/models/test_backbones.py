@@ -4,6 +4,7 @@ import sys
 
 import pytest
 import torch
+import torch.nn.functional as F
 from safetensors.torch import save_file
 from torch import nn
 
@@ -109,3 +110,27 @@ def test_weights_that_are_not_installed_name_their_package(n, monkeypatch):
 def test_missing_keys_are_never_skipped():
     with pytest.raises(JoemError, match="2 tensors missing"):
         load_backbone(nn.Linear(2, 3), {}, source="nothing")
+
+
+def test_a_resnet_of_keras_has_its_strides_in_the_first_convolutions():
+    torch.manual_seed(0)
+    trunk = build_trunk(ModelSettings(backbone="resnet50", stride=16, convention="keras")).eval()
+    assert (trunk.mean, trunk.std) == ((123.68, 116.779, 103.939), (1.0, 1.0, 1.0))
+    block, inputs = trunk.backbone.network.layer2[0], torch.randn(1, 256, 9, 9)
+    with torch.no_grad():
+        hidden = F.relu(block.bn1(F.conv2d(inputs, block.conv1.weight, stride=2)))
+        hidden = F.relu(block.bn2(F.conv2d(hidden, block.conv2.weight, padding=1)))
+        wanted = F.relu(block.bn3(F.conv2d(hidden, block.conv3.weight)) + block.downsample(inputs))
+        torch.testing.assert_close(block(inputs), wanted)
+    assert [tuple(each.shape[2:]) for each in trunk(torch.zeros(1, 3, 64, 64)).maps] == [
+        (32,) * 2,
+        (16,) * 2,
+        (8,) * 2,
+        (4,) * 2,
+        (4,) * 2,
+    ]
+
+
+def test_strides_are_moved_in_large_resnets_only():
+    with pytest.raises(BadUsage, match="ResNets of 50 layers and more"):
+        build_trunk(ModelSettings(backbone="resnet18", convention="keras"))

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from joem.models.backbones import Backbone, build_backbone, normalisation
-from joem.models.backbones.pyramid import dilate_blocks
+from joem.models.backbones.pyramid import dilate_blocks, move_strides
 from joem.models.backbones.weights import Statistics
 from joem.models.feature_maps import FeatureMaps
 from joem.settings import ModelSettings
@@ -89,7 +89,9 @@ def build_trunk(settings: ModelSettings) -> Trunk:
     backbone = build_backbone(settings.backbone, settings.weights, settings.stride)
     if settings.multi_grid is not None:
         dilate_blocks(backbone, settings.multi_grid)
-    mean, std = normalisation(settings.backbone, settings.weights)
+    if settings.convention == "keras":
+        move_strides(backbone)
+    mean, std = normalisation(settings.backbone, settings.weights, settings.convention)
     return Trunk(backbone, mean, std, settings.side, settings.freeze_norm, settings.freeze_backbone)
 
 

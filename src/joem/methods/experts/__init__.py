@@ -2,9 +2,10 @@
 
 from joem.methods.experts.conse import ConSE, ConSESettings
 from joem.methods.experts.cosine import Cosine, CosineSettings
-from joem.methods.experts.expert import Expert, ExpertSettings, Shared, View
+from joem.methods.experts.expert import Expert, ExpertSettings, Shared
 from joem.methods.experts.mixture import Mixture, MixtureSettings
 from joem.methods.experts.names import NamesTeacher
+from joem.methods.experts.view import View
 
 EXPERTS: dict[str, type[Expert]] = {"cosine": Cosine, "conse": ConSE, "mixture": Mixture}
 """Every expert by its kind."""

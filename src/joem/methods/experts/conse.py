@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from joem import losses
 from joem.errors import BadUsage
-from joem.methods.experts.expert import Expert, ExpertSettings, Shared, View
+from joem.methods.experts.expert import Expert, ExpertSettings, Shared
 from joem.methods.experts.names import NamesTeacher
+from joem.methods.experts.view import View
 from joem.semantics import Semantics, imagenet
 from joem.settings import Positive, Weight, settings
 from joem.vocabulary import VOID
@@ -74,7 +75,7 @@ class ConSE(Expert):
         if self.training and self.norm is not None:
             self.norm(view.last)
         if self.training and self.settings.gate and labelled.any():
-            seen = self._teacher.posterior(view.last).movedim(1, -1)[labelled].mean(dim=0)
+            seen = self._teacher.posterior(view).movedim(1, -1)[labelled].mean(dim=0)
             self.batches += 1
             self.frequencies += (seen - self.frequencies) / self.batches
         return {}
@@ -99,7 +100,11 @@ class ConSE(Expert):
         return self.shared.teacher
 
     def _posterior(self, view: View) -> Tensor:
-        chances = self._teacher.posterior(view.last, self.settings.temperature)
+        """The posterior at every position of the last map, mixed by attention; features and gate share it."""
+        return view.once(self, lambda: self._mixed(view))
+
+    def _mixed(self, view: View) -> Tensor:
+        chances = self._teacher.posterior(view, self.settings.temperature)
         if self.norm is None:
             return chances
         looks = F.normalize(self.norm(view.last), dim=1)

@@ -8,7 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from joem import losses
-from joem.methods.experts.expert import PerceptronExpert, PerceptronSettings, Shared, View, products
+from joem.methods.experts.expert import PerceptronExpert, PerceptronSettings, Shared, products
+from joem.methods.experts.view import View
 from joem.settings import Positive, Weight, settings
 from joem.vocabulary import VOID
 
@@ -68,7 +69,7 @@ class Cosine(PerceptronExpert):
         if teacher is not None and settings.names_weight:
             labelled = losses.resized(labels, features.shape[-2:]) != VOID
             with torch.no_grad():
-                taught = teacher.posterior(view.last).repeat_interleave(copies, dim=0)
+                taught = teacher.posterior(view).repeat_interleave(copies, dim=0)
             names = settings.scale * self._cosines(features, self.prototypes(teacher.vectors, known))
             agreement = (taught * names.log_softmax(dim=1)).sum(dim=1).reshape(-1, copies, *features.shape[-2:])
             mean = agreement.mean(dim=1)[labelled].sum() / labelled.sum().clamp(min=1)

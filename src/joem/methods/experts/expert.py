@@ -1,32 +1,17 @@
-"""What every expert offers to the blend, and what it gets to see of a picture."""
+"""What every expert offers to the blend."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from joem.methods.experts.names import NamesTeacher
-from joem.models import Basis, HypercolumnHead, Hypercolumns
+from joem.methods.experts.view import View
+from joem.models import HypercolumnHead
 from joem.semantics import Semantics
 from joem.settings import Count, Positive, settings
 from joem.vocabulary import Vocabulary
-
-
-@dataclass(frozen=True)
-class View:
-    """A batch as the experts see it, computed once for all of them.
-
-    Attributes:
-        columns: hypercolumns, or what they are made of.
-        last: the backbone's last map (B,C,h,w).
-        size: (H,W) of the features that every expert gives.
-    """
-
-    columns: Basis | Hypercolumns
-    last: Tensor
-    size: tuple[int, int]
 
 
 class Shared(NamedTuple):

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from joem import losses
 from joem.losses.compared import squared_distance_to_centres
-from joem.methods.experts.expert import PerceptronExpert, PerceptronSettings, Shared, View, products
+from joem.methods.experts.expert import PerceptronExpert, PerceptronSettings, Shared, products
+from joem.methods.experts.view import View
 from joem.settings import settings
 
 _SHARPNESS = 10.0  # what the cosine of two words is multiplied by before the softmax over the seen classes

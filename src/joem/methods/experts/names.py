@@ -6,6 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from joem.methods.experts.view import View
 from joem.models import ImageNetClassifier
 from joem.semantics import Semantics, imagenet
 from joem.settings import ModelSettings
@@ -40,9 +41,9 @@ class NamesTeacher(nn.Module):
         self.classifier.take_weights(model)
         self.vectors.copy_(semantics.vectors([imagenet.names()[index] for index in self.names]))
 
-    def posterior(self, last: Tensor, temperature: float = 1.0) -> Tensor:
+    def posterior(self, view: View, temperature: float = 1.0) -> Tensor:
         """How likely each name is at every position of the last map, (B,N,h,w)."""
-        logits: Tensor = self.classifier(last)
+        logits = view.once(NamesTeacher, lambda: self.classifier(view.last))
         return (logits / temperature).softmax(dim=1)
 
 

@@ -85,6 +85,17 @@ def dilate_blocks(backbone: Backbone, factors: Sequence[int]) -> None:
                 each.dilation = each.padding = (factor * height, factor * width)
 
 
+def move_strides(backbone: Backbone) -> None:
+    """Give the stride of a ResNet's stages to the first 1x1 convolution of their first block, as He et al. had it."""
+    network = getattr(backbone, "network", None)
+    stages = [getattr(network, f"layer{number}", None) for number in (2, 3, 4)]
+    for stage in stages:
+        if stage is None or not hasattr(stage[0], "conv3"):
+            raise BadUsage("--model.convention keras is for ResNets of 50 layers and more: leave it out.")
+        first, second = stage[0].conv1, stage[0].conv2
+        first.stride, second.stride = second.stride, first.stride
+
+
 def _network(name: str, weights: str, stride: int) -> Any:
     """The network with its weights: EfficientNet-lite as joem has it, others of segmentation-models-pytorch."""
     if name.removeprefix("tu-") in SCALES and name.startswith("tu-") and weights != "imagenet":

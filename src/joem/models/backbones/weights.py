@@ -20,6 +20,7 @@ _WHEELS = {
     for n in range(3)
 }
 _IMAGENET_MEAN, _IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+_KERAS_MEAN = (123.68, 116.779, 103.939)
 # What a classification network has beyond the backbone: the only tensors that may be left over.
 _CLASSIFIER_PREFIXES = ("fc.", "classifier.", "head.", "last_linear.", "conv_head.", "bn2.")
 
@@ -119,8 +120,10 @@ def file_tensors(path: str) -> dict[str, Tensor]:
     return cast(dict[str, Tensor], found)
 
 
-def normalisation(name: str, weights: str) -> tuple[Statistics, Statistics]:
+def normalisation(name: str, weights: str, convention: str = "torch") -> tuple[Statistics, Statistics]:
     """Mean and deviation on the 0..255 scale; timm knows its models', the others take ImageNet's."""
+    if convention == "keras":
+        return _KERAS_MEAN, (1.0, 1.0, 1.0)
     if weights == "wheel":
         return (127.0, 127.0, 127.0), (128.0, 128.0, 128.0)
     if name.removeprefix("tu-") in SCALES:
