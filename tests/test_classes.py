@@ -19,7 +19,7 @@ PROTOTYPES = {
 
 
 def asked(names, **options):
-    return AskedClasses.of(understand(names, VOCABULARY, **options), PROTOTYPES, {}, VOCABULARY.seen, None)
+    return AskedClasses.of(understand(names, VOCABULARY, **options), PROTOTYPES, {}, VOCABULARY, None)
 
 
 def labels(classes, features):

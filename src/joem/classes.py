@@ -11,15 +11,17 @@ from joem import decision
 from joem.asking import Question
 from joem.decision import Norms, Ranking
 from joem.examples import Examples, TrainedFeatures
+from joem.vocabulary import Vocabulary
 
 BY_EXAMPLE = -2
 """The nearest unseen class of a pixel that an example decides: none."""
 
 
-_ALIKE = 0.5
-"""The cosine of prototypes above which surroundings that a model knows are what a new word asks for.
+_ALIKE = 0.45
+"""The cosine of prototypes above which surroundings that a model knows are what another word asks for.
 
-Set by eye on fifty words: lawn and grass, street and road, forest and tree are above it, flag and mirror far below.
+Set by eye on fifty words and sixteen photos: lawn and grass, field and grass, street and road, forest and tree are
+above it, flag and mirror below.
 """
 
 
@@ -62,7 +64,7 @@ class AskedClasses:
         question: Question,
         words: dict[str, Tensor],
         examples: Examples,
-        seen: Sequence[str],
+        vocabulary: Vocabulary,
         trained: TrainedFeatures | None,
     ) -> "AskedClasses":
         """The classes of a question.
@@ -71,20 +73,21 @@ class AskedClasses:
             question: what is asked for.
             words: prototypes (C,) of words; those that are known by their examples alone are missing.
             examples: prototypes of examples.
-            seen: the names with training masks.
+            vocabulary: the classes of the model.
             trained: see the attributes.
         """
         pairs = [(index, word) for index, group in enumerate(question.words) for word in group]
-        new = [words[word] for _, word in pairs if word in words and word not in seen]
+        with_masks = vocabulary.without_taught().seen
+        asked = [words[word] for _, word in pairs if word in words and word not in with_masks]
         if question.rest is not None:
             rest = question.names.index(question.rest)
             around = [word for word in question.around if word in words]
-            pairs += [(rest, word) for word in around if not _alike(words[word], new)]
+            pairs += [(rest, word) for word in around if not _alike(words[word], asked)]
         spoken = [(index, words[word]) for index, word in pairs if word in words]
         shown = [(index, examples[word].mean(0)) for index, word in pairs if word in examples]
         return cls(
             names=question.names,
-            unseen=tuple(index for index, group in enumerate(question.words) if not set(group) & set(seen)),
+            unseen=tuple(index for index, group in enumerate(question.words) if not set(group) & set(vocabulary.seen)),
             prototypes=_stacked([each for _, each in spoken]),
             owners=torch.tensor([index for index, _ in spoken], dtype=torch.int64),
             shown=_stacked([each for _, each in shown]),

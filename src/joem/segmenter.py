@@ -153,7 +153,7 @@ class Segmenter:
         alone = {name for name in known if lexicon.unknown_words(name)} | {name for name in new if name not in own.seen}
         words = [word for word in wanted if word not in alone]
         prototypes = dict(zip(words, self.model.prototypes(tuple(words)), strict=True)) if words else {}
-        return AskedClasses.of(question, prototypes, known, own.seen, self._trained() if known else None)
+        return AskedClasses.of(question, prototypes, known, own, self._trained() if known else None)
 
     def _trained(self) -> TrainedFeatures:
         """Where trained classes lie among the features; near their words, for all a model knows that never looked."""

@@ -21,24 +21,24 @@ class CosineSettings(PerceptronSettings):
     Args:
         scale: what cosines are multiplied by before the softmax.
         names_weight: weight of what ImageNet's names teach it, where the blend has a teacher of them.
-        taught_weight: weight of telling apart what a teacher named, where the data have one.
+        taught_weight: weight of telling what a teacher named from all other classes, where the data have one.
         captions_weight: weight of what the nouns of captioned photos teach it, where the data have some.
     """
 
     kind: str = "cosine"
     scale: Positive = 20.0
     names_weight: Weight = 1.0
-    taught_weight: Weight = 0.25
+    taught_weight: Weight = 1.0
     captions_weight: Weight = 1.0
 
 
 class Cosine(PerceptronExpert):
     """L = L_cos + w * L_names, both means over the labelled pixels.
 
-    L_cos is the cross-entropy of softmax(scale * cos(v, mu_c)) over the seen classes. Words of a teacher are parts of
-    the background: its cosine is then the largest of its own and theirs, as in decisions, and w' * L_taught is added,
-    the cross-entropy among them on the pixels of the background. L_names is the cross-entropy
-    between the posterior of the teacher and softmax(scale * cos(v, mu_n)) over ImageNet's names n.
+    L_cos is the cross-entropy of softmax(scale * cos(v, mu_c)) over the seen classes. Where a teacher named
+    surroundings, their pixels are background in it, since people ask for things without them, and w' * L_taught is
+    added, the cross-entropy over all classes, theirs too. L_names is the cross-entropy between the posterior of the
+    classifier and softmax(scale * cos(v, mu_n)) over ImageNet's names n.
 
     v and mu consist of the parts of M copies, each of the length 1/sqrt(M), so that cos(v, mu) is the mean of the
     copies' cosines. Words that no mask ever tied down land elsewhere in each copy, and the mean is better than any.
@@ -79,22 +79,15 @@ class Cosine(PerceptronExpert):
     def _mask_terms(self, logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
         """L_cos, and L_taught times its weight where a teacher named surroundings."""
         classes = self.shared.vocabulary
+        with_masks = classes.without_taught()
         if not classes.taught or classes.background is None:
             return {"ce": losses.seen_cross_entropy(logits, labels, classes.seen_indices)}
-        shown, background = len(classes.without_taught()), classes.index(classes.background)
-        rest = [background, *range(shown, len(classes))]
-        outer = logits[:, :shown].index_copy(
-            1, torch.tensor([background], device=logits.device), logits[:, rest].amax(dim=1, keepdim=True)
-        )
-        taught = (labels >= shown) & (labels != VOID)
-        plain = labels.masked_fill(taught, background)
-        within = labels.masked_fill(~taught & (labels != background), VOID)
-        shares = losses.labelled_fraction(within, logits.shape[-2:]) / losses.labelled_fraction(
-            labels, logits.shape[-2:]
-        ).clamp(min=1e-12)
+        surroundings = (labels >= len(with_masks)) & (labels != VOID)
+        plain = labels.masked_fill(surroundings, classes.index(classes.background))
+        taught = losses.seen_cross_entropy(logits, labels, classes.seen_indices)
         return {
-            "ce": losses.seen_cross_entropy(outer, plain, classes.without_taught().seen_indices),
-            "taught": self.settings.taught_weight * shares * losses.seen_cross_entropy(logits, within, rest),
+            "ce": losses.seen_cross_entropy(logits[:, : len(with_masks)], plain, with_masks.seen_indices),
+            "taught": self.settings.taught_weight * taught,
         }
 
     def caption_terms(self, view: View, nouns: Tensor, vectors: Tensor) -> dict[str, Tensor]:
