@@ -27,9 +27,9 @@ from joem.vocabulary import Vocabulary
 
 _DEMO_PICTURES = 40
 _PHOTOS = {
-    "cat": ("cat",),
-    "photographer": ("person", "tripod"),
-    "coffee": ("cup",),
+    "photographer": ("man", "sky", "building", "tripod"),
+    "coffee": ("cup", "table"),
+    "cat": ("kitten", "wall"),
     "astronaut": ("person", "rocket"),
 }
 """Photos in the package and the words they are asked for."""
