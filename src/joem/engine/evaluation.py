@@ -15,7 +15,7 @@ from joem.engine.model import Model
 from joem.engine.problem import Problem, open_problem
 from joem.engine.stored_maps import MapStore
 from joem.errors import BadUsage, JoemError
-from joem.models import Inputs
+from joem.models import FeatureMaps
 from joem.scores import Scores
 from joem.vocabulary import VOID, Vocabulary
 
@@ -130,7 +130,7 @@ class _Reader:
         self._trunk, self._pictures = model.method.trunk, pictures
         self._store = MapStore.open(model.recipe, self._trunk) if model.recipe.train.cache is not None else None
 
-    def read(self, index: int) -> tuple[int, Inputs, Tensor]:
+    def read(self, index: int) -> tuple[int, Tensor | FeatureMaps, Tensor]:
         """The index, stored maps or the normalised picture (1,3,Ho,Wo), and the labels (Ho,Wo)."""
         if self._store is not None:
             return index, self._store.maps(self._pictures, index), self._pictures.labels(index)

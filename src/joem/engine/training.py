@@ -15,7 +15,7 @@ from torch import Tensor
 from joem import data, methods, progress
 from joem.engine.checkpoint import Checkpoints
 from joem.engine.fabric import launched, random_states, set_random_states, share_batch_statistics
-from joem.engine.loading import Batch, check_batch, epoch_batches
+from joem.engine.loading import Batch, check_batch, epoch_batches, stage_steps
 from joem.engine.looks import trained_features
 from joem.engine.memory import reuse_freed_memory
 from joem.engine.metrics_log import MetricsLog, has_rows
@@ -169,12 +169,9 @@ class Run:
 
     def _stage_ends(self) -> list[int]:
         """The step at which every stage ends."""
-        lengths = self.recipe.method.stage_lengths
-        for name in lengths:
+        for name in self.recipe.method.stage_lengths:
             choose(f"stage of {self.recipe.method.name}", name, self.model.method.stages)
-        settings = self.recipe.train
-        least = max(settings.epochs * self.steps_per_epoch, settings.steps)
-        return list(accumulate(round(least * lengths.get(stage, 1.0)) for stage in self.stages))
+        return list(accumulate(stage_steps(self.recipe, self.stages, len(self.pictures))))
 
     @property
     def metrics(self) -> list[Path]:
