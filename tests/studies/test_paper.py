@@ -6,7 +6,7 @@ from small_studies import own_generators, small_recipe
 
 from joem import cli, engine, protocols, recipe, studies
 from joem.errors import BadUsage, JoemError
-from joem.studies import comparison, paper
+from joem.studies import comparison, paper, request
 from joem.studies.paper import JOBS, Request, reproduce
 
 
@@ -24,7 +24,7 @@ def quick(monkeypatch):
         return tiny.changed(**{section: values for section, values in changes.items() if section != "data"})
 
     monkeypatch.setattr(recipe, "load", load)
-    monkeypatch.setattr(paper, "load_own", lambda name, changes: own_generators(load(name, changes)))
+    monkeypatch.setattr(request, "load_own", lambda name, changes: own_generators(load(name, changes)))
     monkeypatch.setattr(engine, "train", train)
     return trained
 
@@ -34,8 +34,8 @@ def without_folds(monkeypatch):
     """Comparisons of one seed that choose nothing."""
     original = comparison.compare
 
-    def compare(settings, out, table, names, seeds, folds, own):
-        assert (seeds, folds) == (3, 3)
+    def compare(settings, out, table, names, seeds, folds, own, **options):
+        assert (seeds, folds, options) == (3, 3, {"lambdas": None, "timing": False})
         return original(settings, out, table, names, seeds=1, folds=0, own=own)
 
     monkeypatch.setattr(comparison, "compare", compare)
@@ -137,9 +137,9 @@ def test_every_job_trains_recipes_of_the_box_with_their_own_values_on_its_grid(t
 
 
 def test_rows_have_their_own_recipes_on_every_split(tmp_path):
-    request = Request("table1", tmp_path, "lite", root="here", vectors="use")
-    base, changes = request.settings("voc-zs3-8"), request.changes("voc-zs3-8")
-    own = studies.load_own(request.base("voc-zs3-8"), changes)
+    asked = Request("table1", tmp_path, "lite", root="here", vectors={"": "use"})
+    base, changes = asked.settings("voc-zs3-8"), asked.changes("voc-zs3-8")
+    own = studies.load_own(asked.base("voc-zs3-8"), changes)
     assert own["joem"] == base
     assert (own["zs3net"].data, own["zs3net"].semantics) == (base.data, base.semantics)
     assert own["zs3net"].method.fit_kernels

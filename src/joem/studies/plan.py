@@ -207,7 +207,5 @@ def _training_pictures(recipe: Recipe) -> tuple[int, str | None]:
     if listed is None:
         raise BadUsage(f"How many pictures {settings.kind!r} trains on is not known without them: add --root DIR.")
     kept = protocol is not None and protocol.rule == "ignore"
-    note = (
-        f"{settings.protocol} leaves fewer than the {listed:,} pictures counted here: --root DIR counts them exactly."
-    )
+    note = f"{settings.kind}: of its {listed:,} pictures splits leave fewer, so hours are too many: add --root DIR."
     return listed, None if kept else note
