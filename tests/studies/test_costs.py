@@ -7,7 +7,7 @@ from small_studies import small_recipe
 
 from joem import cli, engine, recipe, studies
 from joem.errors import BadUsage
-from joem.studies import plan, request
+from joem.studies import costs, request
 from joem.studies.request import Request
 
 
@@ -25,13 +25,13 @@ def tiny_recipes(monkeypatch):
 
 
 def test_a_plan_lists_what_is_trained_and_counts_the_steps_that_are_taken(tiny_recipes, tmp_path, monkeypatch):
-    asked = Request("table3", tmp_path, "lite", methods=("joem", "two_stage"), seeds=2, folds=1, lambdas=(0.5, 2.0))
+    asked = Request("table3", tmp_path, "lite", methods=("joem",), seeds=1, folds=1, lambdas=(0.5, 2.0))
     needed = studies.trainings(asked)
     found = studies.plan(needed, step_seconds=1800)
     assert [cost.what for cost in found.costs] == [
-        f"voc-zs3-4: {row}, {which}"
-        for row in ("JoEm", "S->V: L_bar + L_sc")
-        for which in ("lambda 0.5, fold 0", "lambda 2, fold 0", "seed 0", "seed 1")
+        "voc-zs3-4: JoEm, lambda 0.5, fold 0",
+        "voc-zs3-4: JoEm, lambda 2, fold 0",
+        "voc-zs3-4: JoEm, seed 0",
     ]
     assert not list(tmp_path.iterdir())
     steps, original = [], engine.training.Run.fit
@@ -53,11 +53,11 @@ def test_a_plan_lists_what_is_trained_and_counts_the_steps_that_are_taken(tiny_r
 @pytest.mark.parametrize("name", ["joem", "zs3net", "cagnet"])
 def test_a_step_of_every_stage_is_measured_and_scaled_to_the_batch(tiny_recipes, name):
     own = tiny_recipes.changed(method={"name": name}, train={"batch_size": 24, "devices": 3, "strategy": "ddp"})
-    found = plan.measure(own)
+    found = costs.measure(own)
     assert (found.batch, found.device[:5]) == (2, "cpu (")
     assert all(seconds > 0 for seconds in found.seconds.values())
     assert found.scaled(own) == {stage: 4 * seconds for stage, seconds in found.seconds.items()}  # 8 of 24 per device
-    assert tuple(found.seconds) == plan._stages(own)
+    assert tuple(found.seconds) == costs._stages(own)
 
 
 def test_stored_maps_are_not_measured_into_the_cache_of_the_user(tiny_recipes, tmp_path):
@@ -65,7 +65,7 @@ def test_stored_maps_are_not_measured_into_the_cache_of_the_user(tiny_recipes, t
     cached = tiny_recipes.changed(
         model={"head": head, "freeze_backbone": True}, train={"cache": str(tmp_path), "pixels": 0}
     )
-    assert plan.measure(cached).seconds["train"] > 0
+    assert costs.measure(cached).seconds["train"] > 0
     assert not list(tmp_path.iterdir())
 
 
