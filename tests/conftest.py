@@ -8,6 +8,7 @@ import torch
 from joem import Segmenter, engine, progress
 from joem.engine import Model
 from joem.engine.training import Run
+from joem.methods import get
 from joem.recipe import Recipe
 
 REAL_DATA = Path(__file__).parents[2] / "shared" / "data"
@@ -129,7 +130,8 @@ def spread(model: Model, pixels: torch.Tensor) -> Model:
 
 def make_run(recipe: Recipe) -> Run:
     """A run that has not begun, to take single steps with."""
-    return Run(recipe, engine.open_problem(recipe.data), engine.launched(recipe.train), None)
+    fabric = engine.launched(recipe.train, get(recipe.method.name).rests)
+    return Run(recipe, engine.open_problem(recipe.data), fabric, None)
 
 
 def fresh_model(recipe: Recipe) -> Model:

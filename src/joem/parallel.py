@@ -24,6 +24,21 @@ def join() -> None:
             torch.distributed.init_process_group("gloo")
 
 
+def device(name: str) -> str:
+    """The device of that name that is this process's own; auto is a GPU, or mps, or else the CPU.
+
+    >>> device("cpu")
+    'cpu'
+    """
+    import torch
+
+    if name == "auto":
+        mps = torch.backends.mps.is_available()
+        name = "cuda" if torch.cuda.is_available() else "mps" if mps else "cpu"
+    # torchrun gives the processes of a machine numbers: each takes the GPU of its number.
+    return f"cuda:{os.environ['LOCAL_RANK']}" if name == "cuda" and "LOCAL_RANK" in os.environ else name
+
+
 @contextmanager
 def ending_with_first() -> Iterator[None]:
     """While processes find each other, one that the first has started ends with it: it would wait for half an hour.

@@ -7,9 +7,11 @@ of work adds a bar below; of several processes only the first shows anything.
 import os
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
@@ -68,15 +70,26 @@ def track(items: Iterable[T], title: str, total: int | None = None) -> Iterator[
             advance()
 
 
-def in_threads(call: Callable[[T], U], items: Sequence[T], title: str) -> Iterator[U]:
+def in_threads(call: Callable[[T], U], items: Sequence[T], title: str, threads: int | None = None) -> Iterator[U]:
     """What a call gives for every item, in order, worked out in threads, with a bar.
 
+    They are ahead of who takes the results by twice their number of items, so that no more are held in memory. Without
+    `threads` there are as many as cores, at most eight; 0 works in the thread that calls.
+
     >>> with hidden():
-    ...     list(in_threads(len, ["a", "bc"], "counting"))
-    [1, 2]
+    ...     list(in_threads(len, ["a", "bc"], "counting")), list(in_threads(len, ["a", "bc"], "counting", threads=0))
+    ([1, 2], [1, 2])
     """
-    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-        yield from track(pool.map(call, items), title, len(items))
+    count = min(8, os.cpu_count() or 1) if threads is None else threads
+    if not count:
+        yield from map(call, track(items, title))
+        return
+    with ThreadPoolExecutor(count) as pool:
+        rest = iter(items)
+        waiting = deque(pool.submit(call, item) for item in islice(rest, 2 * count))
+        for _ in track(items, title):
+            yield waiting.popleft().result()
+            waiting.extend(pool.submit(call, item) for item in islice(rest, 1))
 
 
 @contextmanager

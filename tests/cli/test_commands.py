@@ -65,6 +65,12 @@ def test_train_evaluate_predict(tiny_file, tmp_path, capsys):
     results = json.loads(printed)
     assert [row["rule"] for row in results] == ["nn", "cs", "ac"]
     assert tuple(results[0]["per_class"]) == engine.open_problem(recipe.load("scenes").data).vocabulary.names
+    again = json.loads(run(capsys, "evaluate", out, "--device", "auto", "--workers", 3, "--json")[1])
+    assert [{**row, "images_per_second": 0} for row in again] == [{**row, "images_per_second": 0} for row in results]
+    curves = run(capsys, "sweep", out, "--json")[1]
+    assert curves == run(capsys, "sweep", out, "--device", "auto", "--workers", 3, "--json")[1]
+    reported = json.loads(run(capsys, "report", out, "--device", "auto", "--workers", 3, "--json")[1])
+    assert reported["per_class"] == results[-1]["per_class"]
     code, _, told = run(capsys, "evaluate", out, "--device", "nonsense")
     assert (code, "The device 'nonsense' cannot be used" in told) == (2, True)
     code, printed, _ = run(capsys, "evaluate", out, "--rule", "ac", "--sigma", 0.9)
@@ -212,6 +218,9 @@ def test_pictures_of_several_runs_stand_side_by_side(tmp_path, capsys):
     assert code == 0
     assert json.loads(printed) == {"file": str(out), "pictures": ["scene-1-0003", "scene-1-0001"]}
     assert Image.open(out).width == 4 * 264 + 8
+    words += ["--device", "auto", "--workers", 3]
+    assert run(capsys, *words, "--pictures", "scene-1-0003,scene-1-0001", "--out", tmp_path / "same.png")[0] == 0
+    assert (tmp_path / "same.png").read_bytes() == out.read_bytes()
     code, printed, _ = run(capsys, *words, "--mask-background", "--out", out)
     assert code == 0
     assert "scene-1-0009" in printed

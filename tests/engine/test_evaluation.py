@@ -1,4 +1,5 @@
 import pickle
+import threading
 from dataclasses import replace
 
 import pytest
@@ -41,6 +42,47 @@ def test_evaluation_equals_a_loop_over_pictures(model, problem):
         told = result.to_dict()
         assert told["images"] == 3
         assert wanted.to_dict().items() <= told.items()
+
+
+@pytest.mark.parametrize("cached", [False, True])
+def test_pictures_read_ahead_give_the_same(tiny, problem, tmp_path, cached):
+    if cached:
+        tiny = tiny.changed(
+            model={"head": {"name": "hypercolumn", "channels": 8}, "freeze_backbone": True},
+            train={"cache": str(tmp_path)},
+        )
+    model, readers = Model.create(tiny, problem.vocabulary), set()
+
+    class Watched(data.View):
+        def __getitem__(self, index):
+            readers.add(threading.get_ident())
+            return super().__getitem__(index)
+
+    watched = replace(problem, val=Watched(problem.train, range(len(problem.train)), problem.vocabulary.names))
+    found = {}
+    for workers in (3, 0):
+        model.recipe = tiny.changed(data={"workers": workers})
+        readers.clear()
+        per_picture = PictureScores(DECISIONS[2], len(problem.vocabulary))
+        scoring = Scoring(DECISIONS[1], problem.vocabulary)
+        engine.run(model, watched, [per_picture, scoring])
+        found[workers] = per_picture.result(), scoring.confusion
+        assert (threading.get_ident() in readers) == (workers == 0 and not cached)
+        assert bool(readers) != (workers == 0 and cached)  # stored by then
+    assert len(found[0][0]) == len(problem.train)
+    assert all(torch.equal(one, other) for one, other in zip(found[0], found[3], strict=True))
+
+
+def test_what_cannot_be_read_ahead_is_told(model, problem):
+    model.recipe = model.recipe.changed(data={"workers": 2})
+
+    class Broken(data.View):
+        def __getitem__(self, index):
+            raise JoemError(f"picture {index} is broken")
+
+    broken = replace(problem, val=Broken(problem.val, range(3), problem.vocabulary.names))
+    with pytest.raises(JoemError, match="picture 0 is broken"):
+        engine.evaluate(model, broken, DECISIONS)
 
 
 def test_worst_confusions_are_sorted_by_share():

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from conftest import fresh_model, make_small
+from conftest import fresh_model, make_run, make_small
 from joem import engine, losses
 from joem.errors import BadUsage
 from joem.losses import compared
@@ -21,6 +21,17 @@ def test_options_train_and_take_a_new_class(options):
     assert ("self_train" in model.method.stages) == ("self_training" in options)
     larger = engine.add_class(model, "orange dog", problem)
     assert torch.isfinite(larger.prototypes()).all()
+
+
+def test_a_graph_of_nothing_has_a_gradient_of_zeros():
+    """As other processes wait for one."""
+    run = make_run(make_small("zs3net", graph_context=True))
+    images, labels = next(run.batches())
+    run.begin(1)
+    run.step = run.ends[0]
+    terms, weight = run.module(images, torch.full_like(labels, 255))
+    (terms["mmd"] * weight).backward()
+    assert all(not each.grad.any() for each in run.model.method.generator.parameters())
 
 
 def test_without_them_loose_pixels_will_do():

@@ -38,7 +38,7 @@ def trainings(monkeypatch):
 
 
 def test_every_method_runs_in_one_comparison_and_is_written(recipe, tmp_path):
-    found = compared(recipe, tmp_path, own=own_generators(recipe))
+    found = compared(recipe, tmp_path, own=own_generators(recipe), timing=True)
     run = [name for name in methods.METHODS if name != "blend"]  # there is no recipe that says which experts
     assert [row.variant.method for row in found.rows] == run
     files = studies.write(found, tmp_path, "joem compare")
@@ -64,6 +64,28 @@ def test_every_method_runs_in_one_comparison_and_is_written(recipe, tmp_path):
     assert costs["ZS3Net"].endswith("s, trains classify")
     assert costs["CSRL-style"].endswith("s, trains generate and classify")
     assert costs["supervised (sees every mask)"] == "masks needed"
+
+
+def test_lambda_is_chosen_on_the_folds_and_then_trained(recipe, tmp_path, trainings, monkeypatch):
+    """Rows that fix lambda keep theirs; a stop in between goes on where it was."""
+    options = {"table": "ablation", "folds": 1, "lambdas": (0.5, 2.0)}
+    with monkeypatch.context() as patch:
+        stop_after(patch, 2)
+        with pytest.raises(Interrupted):
+            compared(recipe, tmp_path, "joem", "joem-bar", **options)
+    found = compared(recipe, tmp_path, "joem", "joem-bar", **options)
+    chosen = calibration.Folds(recipe, found.problem, tmp_path / "joem", (0.5, 2.0), used=1).choose()
+    assert chosen.sc_weight in (0.5, 2.0)
+    used = {name: results[0]["recipe"]["method"]["sc_weight"] for name, results in found.results.items()}
+    assert used == {"joem": chosen.sc_weight, "joem-bar": 0.0}
+    assert engine.Model.load(tmp_path / "joem/seed-0").recipe.method.sc_weight == chosen.sc_weight
+    assert sorted(path.name for path in (tmp_path / "joem").iterdir()) == ["lambda-0.5", "lambda-2", "seed-0"]
+    assert found.to_dict()["lambdas"] == [0.5, 2.0]
+    assert "and so was lambda, of 0.5, 2" in studies.write(found, tmp_path, "")[1].read_text()
+    assert "adding a class" not in studies.score_table(found)[0]
+    count = len(trainings)
+    compared(recipe, tmp_path, "joem", "joem-bar", **options)
+    assert len(trainings) == count
 
 
 def test_what_is_done_is_not_done_again(recipe, tmp_path, trainings):

@@ -9,7 +9,7 @@ from small_studies import own_generators, small_recipe
 from joem import cli, engine, protocols, recipe, studies
 from joem.errors import BadUsage, JoemError
 from joem.report.sheets import spread_unseen
-from joem.studies import comparison, figures, paper
+from joem.studies import comparison, figures, paper, request
 from joem.studies.paper import JOBS, Request, reproduce
 
 
@@ -27,8 +27,7 @@ def quick(monkeypatch):
         return tiny.changed(**{section: values for section, values in changes.items() if section != "data"})
 
     monkeypatch.setattr(recipe, "load", load)
-    for module in (paper, figures):
-        monkeypatch.setattr(module, "load_own", lambda name, changes: own_generators(load(name, changes)))
+    monkeypatch.setattr(request, "load_own", lambda name, changes: own_generators(load(name, changes)))
     monkeypatch.setattr(engine, "train", train)
     return trained
 
@@ -38,8 +37,9 @@ def without_folds(monkeypatch):
     """Comparisons of one seed that choose nothing."""
     original = comparison.compare
 
-    def compare(settings, out, table, names, seeds, folds, own):
+    def compare(settings, out, table, names, seeds, folds, own, **options):
         assert (seeds, folds) in {(3, 3), (1, 3)}  # a table, a figure
+        assert options == {"lambdas": None, "timing": False}
         return original(settings, out, table, names, seeds=1, folds=0, own=own)
 
     monkeypatch.setattr(comparison, "compare", compare)
@@ -229,16 +229,20 @@ def test_every_job_trains_recipes_of_the_box(tmp_path):
     assert set(table1.methods) == set(protocols.get("voc-zs3-2").published)
 
 
-def test_the_page_lists_every_job_with_what_it_shows():
+def test_the_page_lists_every_job_with_what_it_shows_and_how_much_it_trains(tmp_path):
     page = (Path(__file__).parents[2] / "docs" / "reproduce.md").read_text(encoding="utf-8")
     for name, job in JOBS.items():
-        assert f"| `{name}` | {job.about} |" in page, name
+        lite, paper = (
+            len(studies.trainings(Request(name, tmp_path, scale))) if scale in job.protocols else "-"
+            for scale in ("lite", "paper")
+        )
+        assert f"| `{name}` | {job.about} | {lite} | {paper} |" in page, name
 
 
 def test_rows_have_their_own_recipes_on_every_split(tmp_path):
-    request = Request("table1", tmp_path, "lite", root="here", vectors="use")
-    base, changes = request.settings("voc-zs3-8"), request.changes("voc-zs3-8")
-    own = studies.load_own(request.base("voc-zs3-8"), changes)
+    asked = Request("table1", tmp_path, "lite", root="here", vectors={"": "use"})
+    base, changes = asked.settings("voc-zs3-8"), asked.changes("voc-zs3-8")
+    own = studies.load_own(asked.base("voc-zs3-8"), changes)
     assert own["joem"] == base
     assert (own["zs3net"].data, own["zs3net"].semantics) == (base.data, base.semantics)
     assert own["zs3net"].method.fit_kernels

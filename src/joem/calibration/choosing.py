@@ -117,7 +117,7 @@ class Folds:
 
     def _job(self, recipe: Recipe, fold: Problem, number: int) -> Job:
         held_out, value = list(fold.vocabulary.unseen), _lambda(recipe)
-        folder = self.out and self.out / ("" if value is None else f"lambda-{value:g}") / f"fold-{number}"
+        folder = self.out and fold_folder(self.out, recipe, number)
 
         def work() -> dict[str, Any]:
             model = train_in(folder, fold_recipe(recipe, self.problem, fold), fold)
@@ -180,6 +180,12 @@ def decide(recipe: Recipe, problem: Problem) -> tuple[Recipe, str]:
         f"Rule: {found.decision}, chosen on {len(found.folds)} short trainings without {held_out}, where its hIoU is "
         f"{hiou:.1f}."
     )
+
+
+def fold_folder(out: Path, recipe: Recipe, number: int) -> Path:
+    """Where a fold of a recipe is trained, in the folder `out` of `Folds`."""
+    value = _lambda(recipe)
+    return out / ("" if value is None else f"lambda-{value:g}") / f"fold-{number}"
 
 
 def _lambda(recipe: Recipe) -> float | None:

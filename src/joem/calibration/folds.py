@@ -38,7 +38,7 @@ def fold_problems(problem: Problem, folds: int | None, seed: int, used: int | No
     if used is not None and used < 1:
         raise BadUsage(f"At least one fold must be trained, got {used}.")
     vocabulary = problem.vocabulary
-    folds = _proportional_folds(vocabulary) if folds is None else folds
+    folds = proportional_folds(vocabulary) if folds is None else folds
     shown = vocabulary.without_taught().seen  # what only a teacher knows has no masks to be scored by
     names = [name for name in shown if name != vocabulary.background]
     if not 2 <= folds <= len(names):
@@ -56,7 +56,8 @@ def fold_problems(problem: Problem, folds: int | None, seed: int, used: int | No
     return [Problem(each, problem.rule, train, val) for each in roles][:used]
 
 
-def _proportional_folds(vocabulary: Vocabulary) -> int:
+def proportional_folds(vocabulary: Vocabulary) -> int:
+    """Into how many folds seen classes are cut, so that the same share of the classes is held out as is unseen."""
     most = len([name for name in vocabulary.seen if name != vocabulary.background])
     return min(most, max(2, round(len(vocabulary) / max(1, len(vocabulary.unseen)))))
 

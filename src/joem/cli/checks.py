@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from joem import decision, model_folder, recipe
-from joem.errors import BadUsage, JoemError
+from joem import decision, model_folder, protocols, recipe
+from joem.errors import BadUsage, JoemError, choose
 from joem.io import read_json
 from joem.model_description import check_description
 
@@ -57,12 +57,16 @@ def recipe_files(name: str, changes: Mapping[str, Any]) -> None:
     data, semantics, encoder = (_mapping(sections.get(key)) for key in ("data", "semantics", "model"))
     root = data.get("root")
     data_root(str(data.get("kind", "scenes")), None if root is None else str(root))
-    weights = str(encoder.get("weights", "none"))
+    weights_file(str(encoder.get("weights", "none")))
+    vector_files(str(semantics.get("vectors", "")))
+
+
+def weights_file(weights: str) -> None:
+    """Refuse backbone weights that are not there."""
     if weights not in {"none", "imagenet", "wheel"} and not Path(weights).is_file():
         raise BadUsage(
             f"There is no weights file {weights!r}: give none, imagenet, wheel, or a .safetensors or .pth file."
         )
-    vector_files(str(semantics.get("vectors", "")))
 
 
 def vector_files(spec: str) -> None:
@@ -76,6 +80,27 @@ def vector_files(spec: str) -> None:
                 f"There is no file of word vectors at {files[0]}: give the path of a .vec, .txt or .bin file, with a "
                 "recipe as --semantics.vectors word2vec:FILE."
             )
+
+
+def vectors_by_data(texts: Sequence[str]) -> dict[str, str]:
+    """Sources of word vectors by protocol or dataset, and by "" for all others; those that are not there are refused.
+
+    >>> vectors_by_data(["glove", "context=use", "voc-spnet=glove+use"])
+    {'': 'glove', 'context': 'use', 'voc-spnet': 'glove+use'}
+    """
+    found: dict[str, str] = {}
+    for text in texts:
+        key, equals, source = text.partition("=")
+        if not equals or ":" in key:  # of a file's name
+            key, source = "", text
+        else:
+            known = {each.dataset for each in map(protocols.get, protocols.names())}
+            choose("dataset or protocol", key, [*sorted(known), *protocols.names()])
+        if key in found:
+            raise BadUsage(f"--vectors is given twice for {key or 'all data'}: {found[key]} and {source}.")
+        vector_files(source)
+        found[key] = source
+    return found
 
 
 class ShownClass(NamedTuple):

@@ -81,8 +81,9 @@ def parse(name: str, command: Command, words: Sequence[str]) -> tuple[dict[str, 
     parser.description = "\n\n".join([*about, f"Example: {parser.example}"])
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     if Changes in kinds:
-        changes, default = values[kinds[Changes]], parameters["recipe"].default
-        overrides.document(parser, given.recipe, changes, given.recipe not in (None, default) or "method" in changes)
+        changes, recipe = values[kinds[Changes]], getattr(given, "recipe", None)
+        default = parameters["recipe"].default if "recipe" in parameters else None
+        overrides.document(parser, recipe, changes, recipe not in (None, default) or "method" in changes)
     parser.print_help()
     return None
 

@@ -20,6 +20,7 @@ def evaluate(
     *,
     root: str | None = None,
     device: str = "cpu",
+    workers: int | None = None,
     rule: str | None = None,
     values: RuleValues,
     folder: Path | None = None,
@@ -33,7 +34,8 @@ def evaluate(
     Args:
         model: a model, a checkpoint or the folder of a run.
         root: where the data are, if not where the recipe says.
-        device: where the networks run, such as cuda.
+        device: where the networks run: cpu, cuda, mps, or auto for what there is.
+        workers: how many threads read pictures ahead; the recipe's data.workers if not given.
         rule: one rule; the usual ones and the model's own if not given.
         values: the model's if not given; for
         folder: pictures with masks (images/, masks/, classes.txt) whose classes are asked for by their words, whether
@@ -41,11 +43,11 @@ def evaluate(
     """
     checks.values_of_rule(rule, values)
     if folder is not None:
-        return (yield from _by_words(model, folder, device, rule, values))
+        return (yield from _by_words(model, folder, device, workers, rule, values))
     checks.model_with_data(model, root)
     from joem import engine
 
-    loaded, problem = load(model, device, root)
+    loaded, problem = load(model, device, root, workers)
     own = loaded.recipe.decision
     # The model's own rule comes last: its classes and confusions are told.
     others = [each.name for each in decision.RULES.values() if each.candidate and each.name != own.rule]
@@ -64,12 +66,14 @@ def evaluate(
     return results
 
 
-def _by_words(model: Path, folder: Path, device: str, rule: str | None, values: "Mapping[str, float | None]") -> Told:
+def _by_words(
+    model: Path, folder: Path, device: str, workers: int | None, rule: str | None, values: "Mapping[str, float | None]"
+) -> Told:
     """The free words of a folder of pictures, see `studies.free_words`."""
     from joem import Segmenter, data
     from joem.studies import free_words
 
-    options: dict[str, Any] = {"rule": rule, **values}
+    options: dict[str, Any] = {"rule": rule, "workers": workers or 0, **values}
     found = free_words.evaluate(Segmenter.load(model, device=device), data.Folder(folder), **options)
     result = found.to_dict()
     yield f"{'kind of word':34}{'classes':>8}{'mean IoU':>10}"
@@ -92,6 +96,7 @@ def sweep(
     *,
     root: str | None = None,
     device: str = "cpu",
+    workers: int | None = None,
     rules: Names | None = None,
     grids: RuleGrids,
     out: Path | None = None,
@@ -107,7 +112,8 @@ def sweep(
     Args:
         run: a model, a checkpoint or the folder of a run.
         root: where the data are, if not where the recipe says.
-        device: where the networks run, such as cuda.
+        device: where the networks run: cpu, cuda, mps, or auto for what there is.
+        workers: how many threads read pictures ahead; the recipe's data.workers if not given.
         rules: which rules, separated by commas; all that have a parameter if not given.
         grids: values to try, separated by commas; from no correction to the strongest if not given; for
         out: folder for the curves; RUN/sweep if not given.
@@ -124,7 +130,7 @@ def sweep(
     from joem import calibration
     from joem.report import sweep_files
 
-    loaded, problem = load(run, device, root, need_unseen=True)
+    loaded, problem = load(run, device, root, workers, need_unseen=True)
     curves = calibration.sweep(loaded, problem, swept, tried)
     folder = out or run / "sweep"
     sweep_files.save(curves, loaded.recipe.decision, folder)
@@ -142,6 +148,7 @@ def report(
     *,
     root: str | None = None,
     device: str = "cpu",
+    workers: int | None = None,
     out: Path | None = None,
     figures: Path | None = None,
     pair: Names | None = None,
@@ -156,7 +163,8 @@ def report(
     Args:
         run: a model, a checkpoint or the folder of a run.
         root: where the data are, if not where the recipe says.
-        device: where the networks run, such as cuda.
+        device: where the networks run: cpu, cuda, mps, or auto for what there is.
+        workers: how many threads read pictures ahead; the recipe's data.workers if not given.
         out: the file; RUN/report.html if not given.
         figures: also write the embedding space as PNG files into this folder.
         pair: SEEN,UNSEEN: the classes of the Apollonius figure; those that meet most often if not given.
@@ -167,7 +175,7 @@ def report(
     extras.require("train", "A report", "matplotlib")
     from joem.report import run_page
 
-    loaded, problem = load(run, device, root, need_unseen=True)
+    loaded, problem = load(run, device, root, workers, need_unseen=True)
     file = out or run / "report.html"
     found = run_page.write(loaded, problem, run, file, (pair[0], pair[1]) if pair else None, figures)
     yield f"{found.own.scores}\nReport: {file}"
@@ -181,6 +189,7 @@ def compare_pictures(
     mask_background: bool = False,
     root: str | None = None,
     device: str = "cpu",
+    workers: int | None = None,
     out: Path = Path("pictures.png"),
 ) -> Told:
     """The same pictures as several runs label them, in one image.
@@ -197,7 +206,8 @@ def compare_pictures(
             class has at least 5 % of the labelled pixels, ordered by that class, evenly spread ones.
         mask_background: leave bare what the truth takes for background or void, as the SPNet setting scores.
         root: where the data are, if not where the recipe says.
-        device: where the networks run, such as cuda.
+        device: where the networks run: cpu, cuda, mps, or auto for what there is.
+        workers: how many threads read pictures ahead; the recipe's data.workers if not given.
         out: the PNG file.
     """
     if out.suffix.lower() != ".png":
@@ -209,7 +219,7 @@ def compare_pictures(
     from joem.io import atomic_file, writing
     from joem.report.picture_grid import Column, picture_grid
 
-    models, (problem, *others) = zip(*(load(folder, device, root) for folder in folders), strict=True)
+    models, (problem, *others) = zip(*(load(folder, device, root, workers) for folder in folders), strict=True)
     for run, other in zip(runs[1:], others, strict=True):
         if other.vocabulary != problem.vocabulary:
             raise BadUsage(f"{run} has other classes, or others unseen, than {runs[0]}: compare runs of one split.")
@@ -244,14 +254,16 @@ def _chosen_pictures(problem: "Problem", names: "Sequence[str] | None") -> list[
     return [known[name] for name in names]
 
 
-def load(path: Path, device: str, root: str | None, need_unseen: bool = False) -> "tuple[Model, Problem]":
+def load(
+    path: Path, device: str, root: str | None, workers: int | None = None, need_unseen: bool = False
+) -> "tuple[Model, Problem]":
     """A model and the evaluation pictures it was made for, wherever they are now, for the processes that share them."""
     from joem import engine, parallel
 
     parallel.join()
     model = engine.Model.load(path).to(device)
-    if root is not None:
-        model.recipe = model.recipe.changed(data={"root": root})  # stored maps go by it too
+    given = {"root": root, "workers": workers}  # stored maps go by the root too
+    model.recipe = model.recipe.changed(data={key: value for key, value in given.items() if value is not None})
     problem = engine.open_problem(model.recipe.data, needed=("val",))
     if need_unseen and not problem.vocabulary.unseen:
         raise BadUsage(

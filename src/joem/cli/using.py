@@ -67,7 +67,7 @@ def predict(
         save: further files for each picture.
         longest: look at copies reduced to this longer side, in pixels.
         vectors: where the model's word-vector file is now.
-        device: where the networks run, such as cuda.
+        device: where the networks run: cpu, cuda, mps, or auto for what there is.
         jobs: pictures worked on at the same time.
         out: folder for the results.
     """
@@ -222,7 +222,7 @@ def serve(
     Args:
         model: a folder, an .onnx file or a name in the box; the boxed default if not given.
         models: folder of further models, to choose from on the page; without --model the first of them is the default.
-        device: where the networks run, such as cuda.
+        device: where the networks run: cpu, cuda, mps, or auto for what there is.
         prompt: sentence around new names, such as "a photo of a {}", if the model reads some.
         host: address to listen on; 0.0.0.0 for all.
         allowed_hosts: names it is reached by besides localhost, IP addresses and --host.

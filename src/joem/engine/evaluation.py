@@ -15,7 +15,7 @@ from joem.engine.model import Model
 from joem.engine.problem import Problem, open_problem
 from joem.engine.stored_maps import MapStore
 from joem.errors import BadUsage, JoemError
-from joem.models import Inputs
+from joem.models import FeatureMaps
 from joem.scores import Scores
 from joem.vocabulary import VOID, Vocabulary
 
@@ -83,12 +83,13 @@ def encoded(
 ) -> Iterator[tuple[int, Tensor, Tensor]]:
     """The index, the features (1,C,H,W) and the labels (Ho,Wo) of pictures, one after another; of all if None.
 
-    Where the model was trained on stored maps, those are read instead of pictures.
+    Where the model was trained on stored maps, those are read instead of pictures. As many threads read ahead as the
+    model's recipe has `data.workers`.
     """
-    reader, method = _Reader(model), model.method.eval()
-    for index in progress.track(range(len(pictures)) if indices is None else indices, title):
-        inputs, truth = reader.read(pictures, index)
-        yield index, method.features(inputs), truth
+    reader, method = _Reader(model, pictures), model.method.eval()
+    device, wanted = next(method.parameters()).device, range(len(pictures)) if indices is None else indices
+    for index, inputs, truth in progress.in_threads(reader.read, wanted, title, model.recipe.data.workers):
+        yield index, method.features(inputs.to(device)), truth
 
 
 def evaluate(model: Model, problem: Problem, decisions: Sequence[Decision]) -> "list[Evaluation]":
@@ -125,17 +126,16 @@ def spread_over(pictures: Dataset, most: int) -> Dataset:
 class _Reader:
     """Gives what the method encodes of a picture, and its labels."""
 
-    def __init__(self, model: Model) -> None:
-        self._trunk = model.method.trunk
-        self._device = next(model.method.parameters()).device
+    def __init__(self, model: Model, pictures: Dataset) -> None:
+        self._trunk, self._pictures = model.method.trunk, pictures
         self._store = MapStore.open(model.recipe, self._trunk) if model.recipe.train.cache is not None else None
 
-    def read(self, pictures: Dataset, index: int) -> tuple[Inputs, Tensor]:
-        """Stored maps or the normalised picture (1,3,Ho,Wo), and the labels (Ho,Wo)."""
+    def read(self, index: int) -> tuple[int, Tensor | FeatureMaps, Tensor]:
+        """The index, stored maps or the normalised picture (1,3,Ho,Wo), and the labels (Ho,Wo)."""
         if self._store is not None:
-            return self._store.maps(pictures, index).to(self._device), pictures.labels(index)
-        sample = pictures[index]
-        return self._trunk.normalised(sample.image)[None].to(self._device), sample.labels
+            return index, self._store.maps(self._pictures, index), self._pictures.labels(index)
+        sample = self._pictures[index]
+        return index, self._trunk.normalised(sample.image)[None], sample.labels
 
 
 class Scoring:

@@ -1,10 +1,11 @@
 """Lightning Fabric as the settings ask for it: devices, machines, precision; and the random numbers of a process."""
 
 import os
+from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from joem import extras, parallel
 from joem.errors import BadUsage
@@ -20,8 +21,12 @@ def layout(settings: TrainSettings) -> tuple[int, int]:
     return local, int(os.environ["WORLD_SIZE"]) // local
 
 
-def launched(settings: TrainSettings) -> Any:
-    """A Fabric whose processes have found each other."""
+def launched(settings: TrainSettings, rests: bool = False) -> Any:
+    """A Fabric whose processes have found each other; `rests` is that of the method to train, see `Method`."""
+    devices, nodes = layout(settings)
+    if rests and devices * nodes > 1 and settings.strategy in {"auto", "ddp"}:
+        # Processes would wait for gradients that a part which rests in this batch does not have.
+        settings = replace(settings, strategy="ddp_find_unused_parameters_true")
     fabric = _fabric(settings)
     with parallel.ending_with_first():
         fabric.launch()
@@ -66,3 +71,10 @@ def set_random_states(states: dict[str, Tensor], device: torch.device) -> None:
         torch.set_rng_state(own["random_state"])
     if "cuda_random_state" in own and device.type == "cuda":
         torch.cuda.set_rng_state(own["cuda_random_state"], device)
+
+
+def share_batch_statistics(method: nn.Module) -> None:
+    """Let the batch normalisation of a method look at the pictures of all processes (GPUs only)."""
+    from timm.layers import convert_sync_batchnorm  # torch's own would lose the activations in timm's layers
+
+    convert_sync_batchnorm(method)

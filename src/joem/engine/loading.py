@@ -1,6 +1,6 @@
 """Batches for training: the same from any step on, whatever happened before; errors arrive as errors."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,6 +48,14 @@ def check_batch(recipe: Recipe, pictures: int, world: int) -> None:
             f"{head.name} normalises over the batch and needs at least {HEADS[head.name].least_batch} pictures per "
             f"part, got a batch of {settings.batch_size} in {parts} parts from {pictures} pictures."
         )
+
+
+def stage_steps(recipe: Recipe, stages: Sequence[str], pictures: int) -> list[int]:
+    """The optimiser steps of every stage of a method, on so many training pictures."""
+    settings = recipe.train
+    per_epoch = len(data.EpochSampler(pictures, settings.batch_size, settings.seed))
+    least = max(settings.epochs * per_epoch, settings.steps)
+    return [round(least * recipe.method.stage_lengths.get(stage, 1.0)) for stage in stages]
 
 
 def epoch_batches(

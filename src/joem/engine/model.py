@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
 import joem
-from joem import examples, methods, semantics
+from joem import examples, methods, parallel, semantics
 from joem.errors import BadUsage, JoemError
 from joem.examples import Examples, TrainedFeatures
 from joem.io import atomic_folder, damage_told, read_json, read_tensors, require, write_json, write_tensors
@@ -97,9 +97,9 @@ class Model:
         return next(self.method.parameters()).device
 
     def to(self, device: str | torch.device) -> "Model":
-        """Move the networks to a device."""
+        """Move the networks to a device, see `parallel.device`."""
         try:
-            self.method.to(device)
+            self.method.to(parallel.device(str(device)))
         except (RuntimeError, AssertionError) as error:  # the second where torch was built without CUDA
             raise BadUsage(f"The device {str(device)!r} cannot be used: {error}") from None
         return self

@@ -38,7 +38,7 @@ def add_class(model: Model, name: str, problem: Problem, vector: Tensor | None =
     same = {label: label for label in range(len(old))}
     train_set = data.View(problem.train, range(len(problem.train)), vocabulary.names, same)
     larger_problem = replace(problem, vocabulary=vocabulary, train=train_set)
-    fabric = launched(model.recipe.train)
+    fabric = launched(model.recipe.train, method.rests)
     run = Run(model.recipe, larger_problem, fabric, None, larger, method.new_class_stages)
     run.fit()
     return run.finish()

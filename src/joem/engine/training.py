@@ -14,8 +14,8 @@ from torch import Tensor
 
 from joem import data, methods, progress
 from joem.engine.checkpoint import Checkpoints
-from joem.engine.fabric import launched, random_states, set_random_states
-from joem.engine.loading import Batch, check_batch, epoch_batches
+from joem.engine.fabric import launched, random_states, set_random_states, share_batch_statistics
+from joem.engine.loading import Batch, check_batch, epoch_batches, stage_steps
 from joem.engine.looks import trained_features
 from joem.engine.memory import reuse_freed_memory
 from joem.engine.metrics_log import MetricsLog, has_rows
@@ -55,7 +55,7 @@ def train(
     Returns:
         The trained model, in evaluation mode.
     """
-    fabric = launched(recipe.train)
+    fabric = launched(recipe.train, methods.get(recipe.method.name).rests)
     if fabric.device.type == "cpu":
         reuse_freed_memory()
     folder = Path(out) if out is not None else None
@@ -110,7 +110,7 @@ class Run:
         if settings.channels_last:
             self.model.method.to(memory_format=torch.channels_last)
         if self.fabric.world_size > 1 and self.fabric.device.type == "cuda":
-            torch.nn.SyncBatchNorm.convert_sync_batchnorm(self.model.method)  # type: ignore[no-untyped-call]
+            share_batch_statistics(self.model.method)
         # Of 16-mixed. Fabric would update it after each optimiser, so that the second one divides by another scale.
         self.scaler = getattr(self.fabric.strategy.precision, "scaler", None)
         self.begin(0)
@@ -171,12 +171,9 @@ class Run:
 
     def _stage_ends(self) -> list[int]:
         """The step at which every stage ends."""
-        lengths = self.recipe.method.stage_lengths
-        for name in lengths:
+        for name in self.recipe.method.stage_lengths:
             choose(f"stage of {self.recipe.method.name}", name, self.model.method.stages)
-        settings = self.recipe.train
-        least = max(settings.epochs * self.steps_per_epoch, settings.steps)
-        return list(accumulate(round(least * lengths.get(stage, 1.0)) for stage in self.stages))
+        return list(accumulate(stage_steps(self.recipe, self.stages, len(self.pictures))))
 
     @property
     def metrics(self) -> list[Path]:
@@ -385,6 +382,8 @@ class Run:
     def finish(self) -> Model:
         """Write the final model and give it back ready for use."""
         self.model.method.eval()
+        for buffer in self.model.method.buffers():  # where statistics are those of a process, the first one's count
+            buffer.copy_(self.fabric.broadcast(buffer))
         if self.out is not None:
             self.save()
         self.model = with_old_classes(self.model, self.start)

@@ -63,6 +63,7 @@ class Method(nn.Module, ABC):
         uses_unseen_words: whether training uses the word vectors of unseen classes (never their masks).
         sees_every_mask: whether the masks of unseen classes are training data too: not zero-shot, an upper bound.
         has_lambda: whether the objective has lambda * L_sc, so that lambda is a value to choose.
+        rests: whether some of what a stage trains has no gradient in some of its batches.
         needs_maps: whether the objective looks at neighbouring pixels, so that loose pixels are no input.
         title: what tables call it; its name if empty.
         rule: the decision rule its authors use.
@@ -74,6 +75,7 @@ class Method(nn.Module, ABC):
     uses_unseen_words: ClassVar[bool] = False
     sees_every_mask: ClassVar[bool] = False
     has_lambda: ClassVar[bool] = False
+    rests: ClassVar[bool] = False
     needs_maps: bool = False
     title: ClassVar[str] = ""
     rule: ClassVar[str] = NEAREST

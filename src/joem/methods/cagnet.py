@@ -57,6 +57,7 @@ class CaGNet(ClassifierMethod):
     stages: tuple[str, ...] = ("train", "finetune")
     new_class_stages: tuple[str, ...] = ("finetune",)
     uses_unseen_words: ClassVar[bool] = True
+    rests: ClassVar[bool] = True  # the generator, while the classifier learns from made-up features
     needs_maps = True
     batches: Tensor
 

@@ -50,8 +50,9 @@ class ZS3Net(GenerativeMethod):
     def make(self, classes: Sequence[int], count: int, labels: Tensor) -> Tensor:
         """Features (count, len(classes), C) from words and noise."""
         if self.settings.graph_context:
-            parts = [self._make_in_context(label, count, labels) for label in classes]
-            return torch.stack(parts, dim=1) if parts else labels.new_zeros(count, 0, self.classifier.in_channels)
+            # Where nothing is labelled, any class, so that the generator has a gradient, of zeros, all the same.
+            parts = [self._make_in_context(label, count, labels) for label in classes or (0,)]
+            return torch.stack(parts, dim=1)[:, : len(classes)]
         words = self.vectors[list(classes)].expand(count, -1, -1)
         made: Tensor = self.generator(with_noise(words, self.settings.noise))
         return made

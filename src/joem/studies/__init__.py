@@ -1,8 +1,10 @@
 """Whole studies: every system on the same pictures and words, the paper's tables and figures, the quickstart."""
 
 from joem.studies.comparison import Comparison, compare
+from joem.studies.costs import Plan, plan
 from joem.studies.generators import Quality, generators, quality_table
-from joem.studies.paper import JOBS, SCALES, Request, reproduce
+from joem.studies.paper import JOBS, reproduce, trainings
+from joem.studies.request import SCALES, Request
 from joem.studies.rows import TABLES, Row, Variant, load_own, own_recipes, rows
 from joem.studies.tables import class_table, latex, markdown, rule_table, scale, score_table, write
 
@@ -11,6 +13,7 @@ __all__ = [
     "SCALES",
     "TABLES",
     "Comparison",
+    "Plan",
     "Quality",
     "Request",
     "Row",
@@ -22,11 +25,13 @@ __all__ = [
     "load_own",
     "markdown",
     "own_recipes",
+    "plan",
     "quality_table",
     "reproduce",
     "rows",
     "rule_table",
     "scale",
     "score_table",
+    "trainings",
     "write",
 ]

@@ -33,6 +33,8 @@ class Comparison:
         results: by the name of a row's variant.
         folds: on how many folds the parameters were chosen; 0 where they are the recipe's own.
         failures: what could not be run, and why.
+        lambdas: the values of lambda that were tried on the folds; none where it is the recipe's own.
+        timed: whether it was measured how long one more class takes.
     """
 
     table: str
@@ -42,6 +44,8 @@ class Comparison:
     results: Mapping[str, tuple[Mapping[str, Any], ...]]
     folds: int
     failures: tuple[str, ...] = ()
+    lambdas: tuple[float, ...] = ()
+    timed: bool = False
 
     @property
     def published_on(self) -> str | None:
@@ -80,6 +84,7 @@ class Comparison:
             "table": self.table,
             "recipe": self.recipe.to_dict(),
             "folds": self.folds,
+            "lambdas": list(self.lambdas),
             "published_on": self.published_on,
             "rows": rows,
             "failures": list(self.failures),
@@ -94,6 +99,8 @@ def compare(
     seeds: int = 3,
     folds: int = 1,
     own: Own | None = None,
+    lambdas: Sequence[float] | None = None,
+    timing: bool = False,
 ) -> Comparison:
     """Train and score what a table needs, and is not in `out` yet.
 
@@ -109,6 +116,9 @@ def compare(
         folds: on how many folds of held-out seen classes the parameters are chosen, once per variant with the first
             seed; 0 takes the recipe's own.
         own: the recipes of rows that have their own, see `load_own`; data, words and encoder must be the same.
+        lambdas: values of lambda to try on the folds, for rows whose method has one and that do not fix it; the best is
+            trained. The recipe's own if None.
+        timing: whether to time how long every system takes to know one more class.
 
     Returns:
         the rows that could be run, and the failures of the others; where nothing could be run, that is raised.
@@ -116,7 +126,8 @@ def compare(
     if seeds < 1:
         raise BadUsage(f"A comparison needs at least one seed, got {seeds}.")
     wanted = rows(table, recipe, names, own)
-    runs = _Runs(recipe, own or {}, out, seeds, folds)
+    tried = tuple(lambdas or ()) if folds else ()
+    runs = _Runs(recipe, own or {}, out, seeds, folds, tried, timing)
     runs.problem(False)  # data that cannot be opened are one error, not one for every row
     rules: dict[Variant, set[str]] = {}
     for row in wanted:
@@ -128,9 +139,9 @@ def compare(
     found = tuple(row for row in wanted if row.variant.name in results)
     if table == "names":  # no author of another system says by which rule these decide
         found = tuple(
-            replace(row, rule=runs.decision(row.variant).rule) if _calibrate({row.rule}) else row for row in found
+            replace(row, rule=runs.decision(row.variant).rule) if calibrates({row.rule}) else row for row in found
         )
-    return Comparison(table, recipe, runs.problem(False), found, results, folds, tuple(runs.told))
+    return Comparison(table, recipe, runs.problem(False), found, results, folds, tuple(runs.told), tried, timing)
 
 
 @dataclass
@@ -142,8 +153,11 @@ class _Runs:
     out: Path
     seeds: int
     folds: int
+    lambdas: Sequence[float]
+    timing: bool
     failures: dict[tuple[Variant, Any], JoemError] = field(default_factory=dict)
     _problems: dict[bool, Problem] = field(default_factory=dict)
+    _lambdas: dict[Variant, float | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._device = engine.launched(self.base.train).device
@@ -158,8 +172,9 @@ class _Runs:
             )
 
     def recipe(self, variant: Variant, seed: int) -> Recipe:
-        """The recipe of one run."""
-        return variant.recipe(self.base, self.own, seed)
+        """The recipe of one run, with the lambda that the folds chose, once they have."""
+        chosen = {"sc_weight": self._lambdas[variant]} if variant in self._lambdas else {}
+        return variant.recipe(self.base, self.own, seed).changed(method=chosen)
 
     def problem(self, every_mask: bool) -> Problem:
         """The data, opened once; the supervised bound's training pictures may show every class."""
@@ -179,16 +194,23 @@ class _Runs:
     def results(self, rules: Mapping[Variant, set[str]]) -> dict[str, tuple[Mapping[str, Any], ...]]:
         """The results of the variants that could be run, by name, one entry per seed."""
         wanted: dict[tuple[Variant, Any], Job] = {}
+        tuned = [variant for variant in rules if tunes(variant, self.lambdas)]
         for variant, used in rules.items():
-            wanted |= {(variant, seed): self._training(variant, seed) for seed in range(self.seeds)}
-            if self.folds and _calibrate(used):  # what does not has nothing to choose: a training less
+            if variant not in tuned:
+                wanted |= self._trainings(variant)
+            if self.folds and (variant in tuned or calibrates(used)):  # the others have nothing to choose
                 wanted |= {(variant, ("fold", *key)): job for key, job in self._folds(variant).jobs().items()}
         trained = jobs.run_all(wanted, "trainings and folds", self.failures)
+        wanted = {}
+        for variant in self._unharmed(dict.fromkeys(tuned)):
+            self._lambdas[variant] = self._folds(variant).choose().sc_weight
+            wanted |= self._trainings(variant)
+        trained |= jobs.run_all(wanted, "trainings", self.failures)
         wanted = {}
         for variant in self._unharmed(rules):
             decisions = self._decisions_of(variant, rules[variant])
             wanted |= {(variant, seed): self._scoring(variant, seed, decisions) for seed in range(self.seeds)}
-            if not methods.get(variant.method).sees_every_mask:
+            if self.timing and not methods.get(variant.method).sees_every_mask:
                 wanted[variant, "add"] = self._adding(variant)
         scored = jobs.run_all(wanted, "evaluations", self.failures)
         return {
@@ -208,17 +230,21 @@ class _Runs:
         return [variant for variant in variants if all(variant != failed for failed, _ in self.failures)]
 
     def _folds(self, variant: Variant) -> Folds:
-        return Folds(self.recipe(variant, 0), self.problem(False), self.out / variant.name, used=self.folds)
+        lambdas = self.lambdas if tunes(variant, self.lambdas) else None
+        return Folds(self.recipe(variant, 0), self.problem(False), self.out / variant.name, lambdas, used=self.folds)
 
     def decision(self, variant: Variant) -> Decision:
         """What held-out seen classes chose for a variant, or its recipe's own."""
         return self._folds(variant).choose().decision if self.folds else self.recipe(variant, 0).decision
 
     def _decisions_of(self, variant: Variant, used: set[str]) -> list[Decision]:
-        if not _calibrate(used):
+        if not calibrates(used):
             return [self.recipe(variant, 0).decision.replace(rule) for rule in sorted(used)]
         names, chosen = [rule.name for rule in calibration.candidates()], self.decision(variant)
         return [chosen.replace(rule) for rule in dict.fromkeys([*names, *sorted(used)])]
+
+    def _trainings(self, variant: Variant) -> dict[tuple[Variant, Any], Job]:
+        return {(variant, seed): self._training(variant, seed) for seed in range(self.seeds)}
 
     def _training(self, variant: Variant, seed: int) -> Job:
         recipe, folder = self.recipe(variant, seed), self._folder(variant, seed)
@@ -258,7 +284,12 @@ class _Runs:
         return Model.load(self._folder(variant, seed) / "model").to(self._device), problem
 
 
-def _calibrate(rules: set[str]) -> bool:
+def tunes(variant: Variant, lambdas: Sequence[float] | None) -> bool:
+    """Whether a variant has a lambda to choose among these values."""
+    return bool(lambdas) and methods.get(variant.method).has_lambda and "sc_weight" not in variant.changes
+
+
+def calibrates(rules: set[str]) -> bool:
     """Whether any of the rules has a parameter to choose."""
     return any(rule in decision.calibrated() for rule in rules)
 

@@ -1,6 +1,6 @@
 """What jobs of the paper give, and those of them that draw what trained models do: pictures, spaces, boundaries."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
@@ -17,13 +17,10 @@ from joem.protocols import PublishedScores
 from joem.report import embedding, plots
 from joem.report.picture_grid import Column, picture_grid
 from joem.report.sheets import spread_unseen
-from joem.studies import comparison
-from joem.studies.rows import load_own
+from joem.studies.request import Request, Training
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from joem.studies.paper import Request
 
 Draw = Callable[[Sequence[Column], Problem], Image]
 """One image of what models do on the data of a problem."""
@@ -79,12 +76,11 @@ class Drawn:
     methods: Sequence[str] | None = None
     rules: Sequence[str] | None = None
 
-    def run(self, request: "Request") -> Findings:
+    def run(self, request: Request) -> Findings:
         """Train what is missing, and draw if all of it could be run."""
-        (name,) = self.protocols[request.scale]
-        folder, settings = request.runs / "compared" / name, request.settings(name)
-        own = load_own(request.base(name), request.changes(name))
-        compared = comparison.compare(settings, folder, self.table, self.methods, 1, request.folds, own)
+        (name,) = request.chosen(self.protocols)
+        compared = request.compare(name, self.table, self.methods, seeds=1)
+        folder, device = request.compared(name), engine.launched(compared.recipe.train).device
         columns, found = [], Findings(failures=[f"{name}: {failure}" for failure in compared.failures])
         for row in compared.rows:
             if self.rules is not None and row.rule not in self.rules:
@@ -93,12 +89,17 @@ class Drawn:
             parameters = {key: result[key] for key in ("rule", *decision.parameters()) if key in result}
             model = Model.load(folder / row.variant.name / "seed-0" / "model")
             chosen, title = Decision.from_dict(parameters), row.title.removesuffix(f", {row.rule.upper()}")
-            columns.append(Column(f"{title}\n{chosen}", model.to(engine.launched(settings.train).device), chosen))
+            columns.append(Column(f"{title}\n{chosen}", model.to(device), chosen))
             scores = [each["mean"] for each in compared.summary(row).values()]
             found.rows.append(score_row(f"{name}: {title}, {chosen}", scores, row.published, compared.published_on))
         if not found.failures:
             found.figures[name] = self.draw(columns, compared.problem)
         return found
+
+    def trainings(self, request: Request) -> Iterator[Training]:
+        """What `run` trains."""
+        (name,) = request.chosen(self.protocols)
+        return request.trainings(name, self.table, self.methods, seeds=1)
 
 
 def pictures(columns: Sequence[Column], problem: Problem) -> Image:
@@ -159,11 +160,11 @@ class SettingsTable:
     about: str
     protocols: Mapping[str, Sequence[str]]
 
-    def run(self, request: "Request") -> Findings:
+    def run(self, request: Request) -> Findings:
         """Two lines per setting; nothing is trained."""
-        rows = []
-        for published in protocols.published_tables()["settings"]["rows"]:
-            name, recipe = published["protocol"], request.settings(published["protocol"])
+        rows, known = [], {each["protocol"]: each for each in protocols.published_tables()["settings"]["rows"]}
+        for name in request.chosen(self.protocols):
+            published, recipe = known[name], request.settings(name)
             head = recipe.model.head.name if recipe.model.head else "experts"
             ours = {
                 "architecture": f"{head} ({recipe.model.backbone})",
@@ -175,6 +176,10 @@ class SettingsTable:
                     {"setting": f"{published['title']}, {whose}", **_asked(name), **{key: own[key] for key in ours}}
                 )
         return Findings(rows)
+
+    def trainings(self, request: Request) -> Iterator[Training]:
+        """None."""
+        return iter(())
 
 
 def _asked(name: str) -> dict[str, str]:

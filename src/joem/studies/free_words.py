@@ -78,13 +78,16 @@ class FreeWords:
         return {"mean_iou": means, "accuracy": self.accuracy, "per_class": per_class, "images": self.images}
 
 
-def evaluate(segmenter: Segmenter, pictures: Dataset, words: Sequence[str] | None = None, **options: Any) -> FreeWords:
+def evaluate(
+    segmenter: Segmenter, pictures: Dataset, words: Sequence[str] | None = None, workers: int = 0, **options: Any
+) -> FreeWords:
     """Ask for all classes of labelled pictures at once, by their words.
 
     Args:
         segmenter: the model.
         pictures: pictures with masks.
         words: what to call the classes, one for each; their names in the data if None.
+        workers: how many threads read pictures ahead.
         options: of `Scene.segment`.
     """
     asked = tuple(pictures.names if words is None else words)
@@ -94,8 +97,7 @@ def evaluate(segmenter: Segmenter, pictures: Dataset, words: Sequence[str] | Non
     places = torch.tensor([owner[name] for name in asked])
     count = len(question.names)
     confusion = torch.zeros(count, count, dtype=torch.int64)
-    for index in progress.track(range(len(pictures)), "free words"):
-        sample = pictures[index]
+    for sample in progress.in_threads(pictures.__getitem__, range(len(pictures)), "free words", workers):
         found = segmenter(sample.image, asked, **options).labels
         labelled = sample.labels < len(places)
         truth = torch.where(labelled, places[sample.labels.clamp(max=len(places) - 1)], sample.labels)

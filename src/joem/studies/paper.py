@@ -6,12 +6,11 @@ was, and jobs with the same folder share what they have in common.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from PIL.Image import Image
 
-from joem import calibration, decision, engine, jobs, parallel, protocols, recipe
+from joem import calibration, decision, engine, jobs, parallel, protocols
 from joem.calibration import Curve
 from joem.decision import Decision
 from joem.errors import BadUsage, Interrupted, JoemError, choose
@@ -20,67 +19,20 @@ from joem.jobs import Job
 from joem.recipe import Recipe
 from joem.report import plots
 from joem.scores import Scores
-from joem.studies import comparison, figures, tables
+from joem.studies import figures, tables
 from joem.studies.comparison import Comparison, summary
 from joem.studies.figures import Drawn, Findings, SettingsTable, score_row
-from joem.studies.rows import Row, as_published, load_own
+from joem.studies.request import SCALES, Request, Training
+from joem.studies.rows import Row, as_published
 
 Key = TypeVar("Key")
 
-SCALES = ("paper", "lite")
-"""The paper's own networks and data, or PASCAL VOC in minutes on a CPU."""
-
-_SEEDS = {"paper": 5, "lite": 3}
 _SPLITS = (2, 4, 6, 8, 10)
-
-
-@dataclass(frozen=True)
-class Request:
-    """What a job is asked for.
-
-    Args:
-        job: its name, one of `JOBS`.
-        out: its folder; its runs go into out/runs.
-        scale: one of `SCALES`.
-        root: where the data are, if not where the recipes say.
-        vectors: the source of word vectors, if not the recipes' own.
-        folds: on how many folds of held-out seen classes tables choose parameters; lambda is the recipes' own.
-    """
-
-    job: str
-    out: Path
-    scale: str = "paper"
-    root: str | None = None
-    vectors: str | None = None
-    folds: int = 3
-
-    @property
-    def runs(self) -> Path:
-        """The folder of the trainings, which jobs share."""
-        return self.out / "runs" / self.scale
-
-    def base(self, protocol: str) -> str:
-        """The name of the recipe of the paper's objective that fits a protocol."""
-        if self.scale == "paper" and protocol.startswith("context"):
-            return "paper-context"
-        return "paper-spnet-setting" if self.scale == "paper" and protocol == "voc-spnet" else f"{self.scale}-joem"
-
-    def changes(self, protocol: str) -> dict[str, Any]:
-        """What differs from the recipes in the box."""
-        root = {"root": self.root} if self.root else {}
-        semantics = {"semantics": {"vectors": self.vectors}} if self.vectors else {}
-        return {"data": {"protocol": protocol, **root}, **semantics}
-
-    def settings(self, protocol: str, **method: Any) -> Recipe:
-        """The recipe of the paper's objective on a protocol, with some settings of the objective."""
-        return recipe.load(self.base(protocol), self.changes(protocol)).changed(method=method)
 
 
 def reproduce(request: Request) -> list[dict[str, Any]]:
     """Run a job, write its table and figures into its folder, and give the rows of the table."""
-    job, scale = JOBS[choose("job", request.job, JOBS)], choose("scale", request.scale, SCALES)
-    if scale not in job.protocols:
-        raise BadUsage(f"{request.job} needs data that have no lite recipe: run it with --scale paper.")
+    job, scale = _job(request), request.scale
     found, name = job.run(request), f"{request.job}-{scale}"
 
     def write() -> None:
@@ -97,6 +49,20 @@ def reproduce(request: Request) -> list[dict[str, Any]]:
     if found.failures:
         raise JoemError("These could not be run, the others are kept:\n  " + "\n  ".join(found.failures))
     return found.rows
+
+
+def trainings(request: Request) -> list[Training]:
+    """Every training that a job needs, done or not, in the order in which they are run."""
+    return list(_job(request).trainings(request))
+
+
+def _job(request: Request) -> "AnyJob":
+    job, scale = JOBS[choose("job", request.job, JOBS)], choose("scale", request.scale, SCALES)
+    if scale not in job.protocols:
+        raise BadUsage(f"{request.job} needs data that have no lite recipe: run it with --scale paper.")
+    if not isinstance(job, Table) and (request.methods or request.seeds):
+        raise BadUsage(f"{request.job} has its own rows and trains each once: --methods and --seeds are for tables.")
+    return job
 
 
 @dataclass(frozen=True)
@@ -118,24 +84,25 @@ class Table:
     def run(self, request: Request) -> Findings:
         """One comparison per protocol; the folder JOB-SCALE has their tables with every rule and class."""
         found = Findings()
-        for name in self.protocols[request.scale]:
-            folder, own = request.runs / "compared" / name, load_own(request.base(name), request.changes(name))
+        for name in request.chosen(self.protocols):
             try:
-                compared = comparison.compare(
-                    request.settings(name), folder, self.table, self.methods, _SEEDS[request.scale], request.folds, own
-                )
+                compared = request.compare(name, self.table, self.methods)
             except Interrupted:
                 raise
             except JoemError as error:
                 found.failures.append(f"{name}: {error}")
                 continue
             if parallel.is_first():
-                command = f"joem reproduce {request.job} --scale {request.scale} --out {request.out}"
-                tables.write(compared, request.out / f"{request.job}-{request.scale}" / name, command)
+                tables.write(compared, request.out / f"{request.job}-{request.scale}" / name, request.command)
             found.rows += [self._row(name, row, compared) for row in compared.rows]
             found.rows += _without_circle(name, compared)
             found.failures += [f"{name}: {failure}" for failure in compared.failures]
         return found
+
+    def trainings(self, request: Request) -> Iterator[Training]:
+        """What `run` trains."""
+        for name in request.chosen(self.protocols):
+            yield from request.trainings(name, self.table, self.methods)
 
     def _row(self, name: str, row: Row, compared: Comparison) -> dict[str, Any]:
         found = score_row(f"{name}: {row.title}", _means(compared, row), row.published, compared.published_on)
@@ -167,8 +134,7 @@ class TradeOff:
 
     def run(self, request: Request) -> Findings:
         """Train and sweep on the one protocol."""
-        (name,) = self.protocols[request.scale]
-        curves = _swept(request, {name: (name, request.settings(name))})[name]
+        (curves,) = _swept(request, self._wanted(request)).values()
         ablation = protocols.published_tables()["ablation"]
         published = {row["rule"]: as_published(row) for row in ablation["rows"] if row["losses"] == ["bar", "sc"]}
         rows = []
@@ -176,6 +142,14 @@ class TradeOff:
             what = f"{rule}, {curve.parameter} {curve.values[curve.best]:g} (best with hindsight)"
             rows.append(score_row(what, curve.scores[curve.best].three, published.get(rule), ablation["protocol"]))
         return Findings(rows, {"trade-off": plots.trade_off(curves), "errors": plots.errors(curves)})
+
+    def trainings(self, request: Request) -> Iterator[Training]:
+        """What `run` trains."""
+        return _planned(request, self._wanted(request))
+
+    def _wanted(self, request: Request) -> dict[str, tuple[str, Recipe]]:
+        (name,) = request.chosen(self.protocols)
+        return {name: (name, request.settings(name))}
 
 
 @dataclass(frozen=True)
@@ -199,28 +173,33 @@ class Study:
 
     def run(self, request: Request) -> Findings:
         """Train and sweep every value on every protocol."""
-        found, names = Findings(), self.protocols[request.scale]
-        own = {name: request.settings(name) for name in names}
-        values = {name: sorted({*self.values, getattr(own[name].method, self.setting)}) for name in names}
-        wanted = {
-            (name, value): (f"{name}-{self.setting}-{value:g}", request.settings(name, **{self.setting: value}))
-            for name in names
-            for value in values[name]
-        }
-        swept = _swept(request, wanted)
-        for name in names:
-            chosen, best = own[name].decision, getattr(own[name].method, self.setting)
+        found, swept = Findings(), _swept(request, self._wanted(request))
+        for name in request.chosen(self.protocols):
+            settings = request.settings(name)
+            chosen, own = settings.decision, getattr(settings.method, self.setting)
             shown: dict[str, Decision] = {self.setting: chosen}
             if self.sigma is not None:
                 shown = {self.setting: chosen.replace("ac", sigma=self.sigma), f"{self.setting}-own-sigma": chosen}
             for title, rule in shown.items():
-                curves = {value: swept[name, value][rule.rule] for value in values[name]}
+                curves = {value: curve[rule.rule] for (where, value), curve in swept.items() if where == name}
                 scores = {value: curve.scores[curve.values.index(rule.value)] for value, curve in curves.items()}
-                found.rows += self._rows(name, scores, rule, best if rule == chosen else None)
-                found.figures[f"{name}-{title}"] = plots.by_setting(scores, f"{self._symbol}, by {rule}", best)
-            curve = swept[name, best][chosen.rule]
+                found.rows += self._rows(name, scores, rule, own if rule == chosen else None)
+                found.figures[f"{name}-{title}"] = plots.by_setting(scores, f"{self._symbol}, by {rule}", own)
+            curve = swept[name, own][chosen.rule]
             found.figures[f"{name}-{curve.parameter}"] = plots.by_value(curve, chosen)
         return found
+
+    def trainings(self, request: Request) -> Iterator[Training]:
+        """What `run` trains."""
+        return _planned(request, self._wanted(request))
+
+    def _wanted(self, request: Request) -> dict[tuple[str, float], tuple[str, Recipe]]:
+        """Every training: (protocol, value) -> its folder and its recipe."""
+        return {
+            (name, value): (f"{name}-{self.setting}-{value:g}", request.settings(name, **{self.setting: value}))
+            for name in request.chosen(self.protocols)
+            for value in sorted({*self.values, getattr(request.settings(name).method, self.setting)})
+        }
 
     @property
     def _symbol(self) -> str:
@@ -233,6 +212,12 @@ class Study:
         for value, each in scores.items():
             published = protocols.get(name).published["joem"] if value == own else None
             yield score_row(f"{name}: {self._symbol} {value:g}, {rule}", each.three, published, name)
+
+
+def _planned(request: Request, wanted: Mapping[Any, tuple[str, Recipe]]) -> Iterator[Training]:
+    """The trainings of `_swept`."""
+    for name, settings in wanted.values():
+        yield Training(name, settings, request.runs / name / "curves.json")
 
 
 def _swept(request: Request, wanted: Mapping[Key, tuple[str, Recipe]]) -> dict[Key, dict[str, Curve]]:
@@ -263,9 +248,10 @@ def _sweep_job(settings: Recipe, request: Request, name: str) -> Job:
     return Job(folder / "curves.json", identity, work, leftovers=(folder / "checkpoints",))
 
 
+AnyJob = Table | TradeOff | Study | Drawn | SettingsTable
 _VOC, _CONTEXT = ([f"{setting}-zs3-{split}" for split in _SPLITS] for setting in ("voc", "context"))
 
-JOBS: dict[str, Table | TradeOff | Study | Drawn | SettingsTable] = {
+JOBS: dict[str, AnyJob] = {
     "table1": Table(
         "The systems of the field on every split of PASCAL VOC and, at the paper's scale, Context.",
         {"paper": [*_VOC, *_CONTEXT], "lite": _VOC},

@@ -56,6 +56,8 @@ def _other_lengths(comparison: Comparison) -> str:
 def _caption(name: str, comparison: Comparison) -> str:
     origin = "were chosen on held-out seen classes" if comparison.folds else "are the recipe's own"
     parameters = list(reversed(decision.parameters()))
+    if comparison.lambdas:
+        origin += f", and so was lambda, of {', '.join(f'{value:g}' for value in comparison.lambdas)}"
     if comparison.table == "names":
         return _CAPTIONS[name].format(origin=f"{', '.join(parameters)} and the rule {origin}")
     told = f"{' and '.join(parameters)} {origin}; the rule is the one the method's authors use"
@@ -63,17 +65,17 @@ def _caption(name: str, comparison: Comparison) -> str:
 
 
 def score_table(comparison: Comparison) -> Table:
-    """Seen, unseen, hIoU (mean ± deviation over seeds), the published three, and the cost of adding a class."""
+    """Seen, unseen, hIoU (mean ± deviation over seeds), the published three; if timed, the cost of adding a class."""
     paper = f"paper, {comparison.published_on}" if comparison.published_on else "paper"
     published = [f"{paper}: {name}" for name in ("seen", "unseen", "hIoU")]
-    head = ["", "rule", "seen", "unseen", "hIoU", *published, "adding a class"]
+    head = ["", "rule", "seen", "unseen", "hIoU", *published, *(["adding a class"] if comparison.timed else [])]
     body = [
         [
             row.title,
             row.rule.upper(),
             *map(_mean, comparison.summary(row).values()),
             *_published(row.published),
-            _cost(row, comparison),
+            *([_cost(row, comparison)] if comparison.timed else []),
         ]
         for row in comparison.rows
     ]
