@@ -155,6 +155,18 @@ def test_an_error_of_any_process_is_raised_by_all():
     assert (caught.value.word, caught.value.near) == ("wug", ["bug"])
 
 
+@pytest.mark.parametrize(
+    ("gpu", "mps", "local", "found"),
+    [(True, True, "2", "cuda:2"), (True, False, None, "cuda"), (False, True, None, "mps"), (False, False, "1", "cpu")],
+)
+def test_auto_is_the_device_of_this_process(monkeypatch, gpu, mps, local, found):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: mps)
+    monkeypatch.setenv("LOCAL_RANK", local) if local else monkeypatch.delenv("LOCAL_RANK", raising=False)
+    assert parallel.device("auto") == found
+    assert parallel.device("cuda:1") == "cuda:1"
+
+
 def test_alone_an_error_is_the_same_object():
     error = JoemError("mine")
     with pytest.raises(JoemError) as caught, parallel.together(Fabric(accelerator="cpu")):
