@@ -218,8 +218,17 @@ def test_pictures_of_several_runs_stand_side_by_side(tmp_path, capsys):
     assert code == 0
     assert json.loads(printed) == {"file": str(out), "pictures": ["scene-1-0003", "scene-1-0001"]}
     assert Image.open(out).width == 4 * 264 + 8
-    words += ["--device", "auto", "--workers", 3]
-    assert run(capsys, *words, "--pictures", "scene-1-0003,scene-1-0001", "--out", tmp_path / "same.png")[0] == 0
+    same = [
+        "--pictures",
+        "scene-1-0003,scene-1-0001",
+        "--device",
+        "auto",
+        "--workers",
+        3,
+        "--out",
+        tmp_path / "same.png",
+    ]
+    assert run(capsys, *words, *same)[0] == 0
     assert (tmp_path / "same.png").read_bytes() == out.read_bytes()
     code, printed, _ = run(capsys, *words, "--mask-background", "--out", out)
     assert code == 0
