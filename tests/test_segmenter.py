@@ -321,7 +321,7 @@ def test_the_model_in_the_box_knows_a_kitten_by_its_word_alone():
 def test_the_settings_of_the_model_in_the_box_are_those_of_its_recipe():
     recipe = Model.load("voc-names").recipe
     changes = {"train": {"cache": None}, "data": {"val_split": recipe.data.val_split}}
-    assert recipe == recipes.load("voc-names", changes)
+    assert recipe == recipes.load("voc-surroundings", changes)
 
 
 def test_the_hub_way_goes_round_locally(segmenter, picture, tmp_path):
