@@ -47,8 +47,8 @@ def test_no_fold_is_too_few():
 
 def test_by_default_as_many_classes_are_held_out_as_are_unseen():
     names = tuple(f"c{i}" for i in range(20))
-    assert folds._proportional_folds(Vocabulary(names, names[:4])) == 5
-    assert folds._proportional_folds(Vocabulary(names)) == 20
+    assert folds.proportional_folds(Vocabulary(names, names[:4])) == 5
+    assert folds.proportional_folds(Vocabulary(names)) == 20
 
 
 def test_strict_names_of_unseen_and_held_out_classes_do_not_teach_in_folds():

@@ -133,7 +133,7 @@ def test_models_of_photos_are_shown_with_photos(segmenter):
     drawn, shown = for_model(segmenter), photos(segmenter)
     assert [", ".join(one.names) for one in drawn] == [one.title for one in drawn]
     assert shown[0][:2] == ("photographer", "image/jpeg")
-    assert shown[0].names == ("person", "tripod")
+    assert shown[0].names == ("man", "sky", "building", "tripod")
     model = segmenter.model
     of_photos = replace(model, recipe=replace(model.recipe, data=replace(model.recipe.data, kind="voc")))
     assert for_model(Segmenter(of_photos)) == shown
