@@ -42,6 +42,18 @@ def test_a_new_word_for_known_surroundings_is_not_taken_by_them():
     assert "grass" in asked("tractor").words
 
 
+def test_surroundings_that_are_nearly_what_is_asked_for_are_not_background():
+    vocabulary = VOCABULARY.with_taught(["field"])
+    prototypes = {**PROTOTYPES, "field": torch.tensor([0.0, 0.5, 0.0, 0.8])}  # cosine .53 to grass, .85 to sky
+    by_word = {
+        word: AskedClasses.of(understand(word, vocabulary), prototypes, {}, vocabulary, None).words
+        for word in ("grass", "cow")
+    }
+    assert "field" not in by_word["grass"]
+    assert {"field", "grass", "sky"} <= by_word["cow"]  # a class with masks is never taken for surroundings
+    assert "sky" in by_word["grass"]
+
+
 def test_the_second_distance_is_that_to_another_class():
     torch.manual_seed(0)
     classes, features = asked("cow, tractor"), torch.randn(1, 4, 5, 6)

@@ -51,7 +51,7 @@ Your photo:   joem predict photo.jpg --classes "person, puppy"
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
-    # Before torch is loaded: on busy cores, threads that wait for each other by spinning take half of the time.
+    # Before torch is loaded: on busy cores, threads that wait for each other by spinning take a third of the time.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # names may hold what the terminal's encoding does not
