@@ -61,6 +61,8 @@ def ending_with_first() -> Iterator[None]:
         yield
     finally:
         over.set()
+        # What this process starts later has another parent, such as torchrun.
+        os.environ.pop(_FIRST, None)
 
 
 def _group() -> Any:

@@ -307,6 +307,11 @@ def test_nobody_waits_for_a_first_process_that_was_killed_at_the_start(tiny, tmp
     assert "Traceback" not in ended.stderr
 
 
+def test_what_a_process_starts_after_its_training_does_not_take_it_for_the_first(tiny):
+    fabric.launched(tiny.train)
+    assert parallel._FIRST not in os.environ
+
+
 @pytest.mark.slow
 def test_two_processes_that_are_stopped_and_resumed_end_with_the_same_weights(tiny, tmp_path):
     tiny = tiny.changed(model={"dropout": 0.3}, train=TWO)  # with dropout, so that the random numbers matter
