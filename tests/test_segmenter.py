@@ -137,6 +137,23 @@ def test_the_ranking_of_classes_by_their_words_is_that_of_a_slow_loop(segmenter,
             assert float(ranking.second_seen_distance[0, y, x]) == pytest.approx(second, rel=1e-4)
 
 
+def test_the_second_class_is_sought_only_where_somebody_asks_for_it(segmenter, picture, monkeypatch):
+    names, ranked = ["background", "red circle|round|green dog", "cow|horse"], []
+    known, rank = segmenter.encode(picture), decision.rank
+    known.ranking(names)
+    scene = segmenter.encode(picture)
+    monkeypatch.setattr(decision, "rank", lambda *each: ranked.append(1) or rank(*each))
+    found = scene.segment(names, "cs", gamma=0.1)
+    assert len(ranked) == 1
+    assert scene.segment(names, "nn").labels.shape == found.labels.shape
+    assert len(ranked) == 1
+    expected = known.segment(names, "cs", gamma=0.1)
+    assert torch.equal(found.labels, expected.labels)
+    assert found.confidences() == expected.confidences()
+    assert not scene.ranking(names).second_seen_distance.isnan().any()
+    assert torch.equal(scene.segment(names, "ac", sigma=0.7).labels, known.segment(names, "ac", sigma=0.7).labels)
+
+
 def test_a_word_that_belongs_to_two_classes_makes_them_one(segmenter):
     classes = segmenter.classes(["sofa|couch", "couch", "dog"])
     assert classes.names == ("sofa", "dog", "background")

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from joem import decision
 from joem.examples import Points
-from joem.segmenter import Scene, check_min_score
+from joem.result import check_min_score
+from joem.segmenter import Scene
 from joem.vocabulary import OTHER
 
 
@@ -45,12 +46,13 @@ def segment(
     """
     chosen = scene.segmenter.model.recipe.decision.replace(rule, **values)
     check_min_score(min_score, chosen)
-    classes, _ = scene.ranked(names, background, strict_words, points)
+    second = chosen.second or min_score is not None
+    classes, _ = scene.ranked(names, background, strict_words, points, second)
     found = classes.names if min_score is None or OTHER in classes.names else (*classes.names, OTHER)
 
     def rows() -> Iterator[Tensor]:
         for window in decision.windows(size):
-            ranking = classes.rank(scene.features, window, classes.unseen, on_it=bool(points))
+            ranking = classes.rank(scene.features, window, classes.unseen, on_it=bool(points), second=second)
             labels = chosen.decide(ranking)
             if min_score is not None:
                 scores = replace(scene, window=window).scores_of(classes, ranking, labels)

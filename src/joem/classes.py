@@ -99,6 +99,11 @@ class AskedClasses:
             words=frozenset(word for _, word in pairs),
         )
 
+    @property
+    def one_word_each(self) -> bool:
+        """Whether every class has one word, so that the second word is that of the second class."""
+        return self.owners.tolist() == list(range(len(self.names)))
+
     def rank(
         self,
         features: Tensor,
@@ -106,6 +111,7 @@ class AskedClasses:
         unseen: Sequence[int],
         known: Norms | None = None,
         on_it: bool = False,
+        second: bool = True,
     ) -> Ranking:
         """`decision.rank` where the distance to a class is that to the nearest of its words, and examples come first.
 
@@ -116,8 +122,9 @@ class AskedClasses:
             known: what `decision.norms` gave.
             on_it: whether examples are on this very picture. Everything on it is like them in light and style, so they
                 are compared with what words find on it, too.
+            second: whether the distance to the second class is asked for, too: see `rank_words`.
         """
-        by_word = self.rank_words(features, size, unseen, known)
+        by_word = self.rank_words(features, size, unseen, known, second)
         found = self.regions(features) if on_it else None
         return self.with_examples(by_word, features, size, found)
 
@@ -167,23 +174,35 @@ class AskedClasses:
         return Ranking(*(torch.where(wins, *both) for both in zip(of_example, by_word, strict=True)))
 
     def rank_words(
-        self, features: Tensor, size: Sequence[int] | None, unseen: Sequence[int], known: Norms | None = None
+        self,
+        features: Tensor,
+        size: Sequence[int] | None,
+        unseen: Sequence[int],
+        known: Norms | None = None,
+        second: bool = True,
     ) -> Ranking | None:
-        """The ranking by words alone; None where there are none."""
+        """The ranking by words alone; None where there are none.
+
+        Where a class has several words, the distance to the second class takes as long as all the rest. Without
+        `second` it is NaN there.
+        """
         if not len(self.prototypes):
             return None
         is_unseen = torch.isin(self.owners, torch.tensor(unseen, dtype=torch.int64))
         ranking = decision.rank(features, self.prototypes, is_unseen, size, known)
-        if self.owners.tolist() == list(range(len(self.names))):  # a word each
+        if self.one_word_each:
             return ranking
         ranking = ranking.owned(self.owners)
-        second = ranking.second_seen_distance
+        found = ranking.second_seen_distance
         counts = torch.bincount(self.owners[~is_unseen]).tolist()
-        for index in (index for index, count in enumerate(counts) if count > 1):
+        several = [index for index, count in enumerate(counts) if count > 1]
+        if several and not second:
+            return ranking._replace(second_seen_distance=torch.full_like(found, torch.nan))
+        for index in several:
             others = self.prototypes[~is_unseen & (self.owners != index)]  # the second class, not the second word
             apart = decision.rank(features, others, (), size, known).seen_distance if len(others) else torch.inf
-            second = torch.where(ranking.seen == index, apart, second)
-        return ranking._replace(second_seen_distance=second)
+            found = torch.where(ranking.seen == index, apart, found)
+        return ranking._replace(second_seen_distance=found)
 
     def distances(self, features: Tensor, size: Sequence[int] | None) -> Tensor:
         """Distances (B,K,Ho,Wo) to the nearest word or example of each class."""

@@ -48,7 +48,7 @@ class Request:
     def check(self, segmenter: "Segmenter") -> None:
         """Refuse what cannot be done with any picture, without the visual encoder."""
         from joem.pictures import check_longest
-        from joem.segmenter import check_min_score
+        from joem.result import check_min_score
 
         segmenter.classes(self.names, self.background, self.strict_words)
         check_min_score(self.min_score, segmenter.model.recipe.decision.replace(self.rule, **self.values))

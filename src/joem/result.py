@@ -13,6 +13,7 @@ from PIL import Image
 from torch import Tensor
 
 from joem import exchange
+from joem.decision import Decision
 from joem.errors import BadUsage, choose
 from joem.io import write_json
 from joem.overlay import overlay
@@ -250,3 +251,13 @@ class Result:
         for rows in torch.split(self.compact, _ROWS):
             counts += torch.bincount(rows.flatten(), minlength=len(self.names))
         return dict(zip(self.names, counts.tolist(), strict=True))
+
+
+def check_min_score(min_score: float | None, decision: Decision) -> None:
+    """Refuse a least score that is none, and that of a model that knows no scores."""
+    if min_score is None:
+        return
+    if not 0 <= min_score <= 1:
+        raise BadUsage(f"The least score must be from 0 to 1, got {min_score}.")
+    if decision.score is None:
+        raise BadUsage(NO_SCORE)

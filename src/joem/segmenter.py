@@ -21,7 +21,7 @@ from joem.errors import BadUsage
 from joem.examples import Examples, Point, Points, TrainedFeatures
 from joem.model_folder import DEFAULT_MODEL
 from joem.pictures import Mask, Picture, mask_of, pixels_of, reduced
-from joem.result import NO_SCORE, Explanation, Neighbour, Result
+from joem.result import NO_SCORE, Explanation, Neighbour, Result, check_min_score
 from joem.semantics import lexicon
 from joem.settings import split_names
 from joem.vocabulary import Vocabulary
@@ -237,15 +237,13 @@ class Scene:
         """
         decision = self._decision(rule, values)  # a mistake in it is told before the work
         check_min_score(min_score, decision)
-        classes, parts = self._parts(names, background, strict_words, points)
+        parts_of = partial(self._parts, names, background, strict_words, points)
+        classes, parts = parts_of(decision.second)
         found = windowed.decide(parts, decision, len(classes.names))
 
-        def certainty(window: Window, ranking: Ranking, labels: Tensor) -> Tensor:
-            return self._rows(window)._certainty(classes, ranking, labels)
-
-        def score(window: Window, ranking: Ranking, labels: Tensor) -> Tensor:
-            assert decision.score is not None
-            return self._rows(window)._score(decision.score, classes, ranking, labels)
+        def measured(score: Score | None) -> Iterator[Tensor]:
+            whole = parts if decision.second or classes.one_word_each else parts_of(second=True)[1]
+            return windowed.compute(whole, found, lambda window, *each: self._rows(window)._sure(score, classes, *each))
 
         result = Result(
             refinement.refine(found, self.pixels) if refine else found,
@@ -253,9 +251,9 @@ class Scene:
             tuple(classes.names[index] for index in classes.unseen),
             self.pixels,
             classes.rest,
-            partial(windowed.compute, parts, found, certainty),
+            partial(measured, None),
             classes.notes,
-            None if decision.score is None else partial(windowed.compute, parts, found, score),
+            None if decision.score is None else partial(measured, decision.score),
         )
         return result if min_score is None else result.at_least(min_score)
 
@@ -271,16 +269,21 @@ class Scene:
         return self.ranked(names, background)[1]
 
     def ranked(
-        self, names: Asked = None, background: bool = True, strict_words: bool = False, points: Points | None = None
+        self,
+        names: Asked = None,
+        background: bool = True,
+        strict_words: bool = False,
+        points: Points | None = None,
+        second: bool = True,
     ) -> tuple[AskedClasses, Ranking]:
-        """The classes that are asked for, and the ranking by them."""
+        """The classes that are asked for, and the ranking by them; `second` as in `AskedClasses.rank`."""
         listed = names if names is None or isinstance(names, str) else tuple(names)
         at = tuple((name, tuple(map(tuple, each))) for name, each in (points or {}).items())
-        key = (listed, background, strict_words, at)
+        key = (second, listed, background, strict_words, at)
         latest, found = self._latest.get(0, (None, None))
-        if found is None or latest != key:
+        if found is None or latest not in (key, (True, *key[1:])):
             classes = self.segmenter.classes(listed, background, strict_words, self._at(points))
-            ranking = classes.rank(self.features, self.size, classes.unseen, self._norms, on_it=bool(points))
+            ranking = classes.rank(self.features, self.size, classes.unseen, self._norms, bool(points), second)
             found = classes, ranking
             self._latest[0] = key, found  # in one go: other threads may ask for other names
         return found
@@ -290,18 +293,19 @@ class Scene:
         score = self.segmenter.model.recipe.decision.score
         if score is None:
             raise BadUsage(NO_SCORE)
-        return self._score(score, classes, ranking, labels)
+        return self._sure(score, classes, ranking, labels)
 
     def _parts(
-        self, names: Asked, background: bool, strict_words: bool, points: Points | None
+        self, names: Asked, background: bool, strict_words: bool, points: Points | None, second: bool
     ) -> tuple[AskedClasses, list[windowed.Part]]:
         """The classes that are asked for, and the picture in parts with their rankings."""
         if windowed.is_kept(self.size):
-            classes, whole = self.ranked(names, background, strict_words, points)
+            classes, whole = self.ranked(names, background, strict_words, points, second)
             return classes, windowed.parts(self.size, partial(windowed.rows_of, whole))
         classes = self.segmenter.classes(names, background, strict_words, self._at(points))
         return classes, windowed.parts(
-            self.size, lambda window: classes.rank(self.features, window, classes.unseen, on_it=bool(points))
+            self.size,
+            lambda window: classes.rank(self.features, window, classes.unseen, on_it=bool(points), second=second),
         )
 
     def _rows(self, window: Window) -> "Scene":
@@ -353,14 +357,14 @@ class Scene:
     def _decision(self, rule: str | None, values: Mapping[str, float | None]) -> Decision:
         return self.segmenter.model.recipe.decision.replace(rule, **values)
 
-    def _certainty(self, classes: AskedClasses, ranking: Ranking, labels: Tensor) -> Tensor:
-        """1 - d / d' of every pixel, d the distance to its class and d' that to the nearest other one; at least 0."""
-        taken, other = self._taken_and_other(classes, ranking, labels)
-        return (1 - taken / other).clamp(min=0).nan_to_num(0)[0].cpu()
+    def _sure(self, score: Score | None, classes: AskedClasses, ranking: Ranking, labels: Tensor) -> Tensor:
+        """How often such a pixel is right, (Ho,Wo); the nearest other class is sought among those of the model too.
 
-    def _score(self, score: Score, classes: AskedClasses, ranking: Ranking, labels: Tensor) -> Tensor:
-        """How often such a pixel is right, (Ho,Wo); the nearest other class is sought among those of the model too."""
+        Without a score 1 - d / d', d the distance to its class and d' that to the nearest other one; at least 0.
+        """
         taken, other = self._taken_and_other(classes, ranking, labels)
+        if score is None:
+            return (1 - taken / other).clamp(min=0).nan_to_num(0)[0].cpu()
         unasked = tuple(name for name in self.segmenter.vocabulary.seen if name not in classes.words)
         if unasked:
             own = self.segmenter.model.prototypes(unasked)
@@ -386,13 +390,3 @@ class Scene:
             by_unseen = classes.rank(self.features, self.window or self.size, seen, self._norms)
             second = torch.where(is_unseen, by_unseen.second_seen_distance, second)
         return taken, torch.minimum(other, second)
-
-
-def check_min_score(min_score: float | None, decision: Decision) -> None:
-    """Refuse a least score that is none, and that of a model that knows no scores."""
-    if min_score is None:
-        return
-    if not 0 <= min_score <= 1:
-        raise BadUsage(f"The least score must be from 0 to 1, got {min_score}.")
-    if decision.score is None:
-        raise BadUsage(NO_SCORE)

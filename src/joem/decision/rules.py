@@ -81,6 +81,7 @@ class Rule:
         turning: the parameter's value at which each pixel turns, (B,Ho,Wo), from its ranking; without a parameter,
             the unseen class wins below 0.
         paper_grid: the values of the paper's figure 5, if it is in it.
+        second: whether it looks at the second nearest seen class.
         candidate: whether it takes part where held-out classes choose a rule.
         colour: of its curves.
         line: style of its curves.
@@ -93,6 +94,7 @@ class Rule:
     turning: "Callable[[Ranking], Tensor]"
     parameter: Parameter | None = None
     paper_grid: tuple[float, ...] = ()
+    second: bool = True
     candidate: bool = True
     colour: str = "#cc79a7"
     line: str = ":"
@@ -171,7 +173,7 @@ NEAREST = "nn"
 RULES: dict[str, Rule] = {
     rule.name: rule
     for rule in (
-        Rule(NEAREST, "nearest neighbour (NN)", "Every pixel takes its nearest class.", _margin),
+        Rule(NEAREST, "nearest neighbour (NN)", "Every pixel takes its nearest class.", _margin, second=False),
         Rule(
             "cs",
             "calibrated stacking (CS)",
@@ -179,6 +181,7 @@ RULES: dict[str, Rule] = {
             _margin,
             GAMMA,
             paper_grid=tuple(0.5 * step for step in range(25)),
+            second=False,
             colour="#d55e00",
             line="--",
             marker="s",
@@ -201,6 +204,7 @@ RULES: dict[str, Rule] = {
             "The test of AC between the nearest trained and the nearest new class, wherever they rank.",
             _ratio_of_distances,
             SIGMA,
+            second=False,
             candidate=False,  # studied, but no rule of the paper
             colour="#009e73",
             line="-.",
@@ -262,6 +266,11 @@ class Decision:
         """The value of the rule's own parameter; the one that corrects nothing where none is given."""
         parameter = RULES[self.rule].parameter
         return 0.0 if parameter is None else self.values.get(parameter.name, parameter.neutral)
+
+    @property
+    def second(self) -> bool:
+        """Whether its rule looks at the second nearest seen class."""
+        return RULES[self.rule].second
 
     def replace(self, rule: str | None = None, **values: float | None) -> "Decision":
         """The same with another rule or other values; None leaves what there is."""
