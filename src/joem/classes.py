@@ -122,7 +122,7 @@ class AskedClasses:
             known: what `decision.norms` gave.
             on_it: whether examples are on this very picture. Everything on it is like them in light and style, so they
                 are compared with what words find on it, too.
-            second: whether the distance to the second class is asked for, too: see `rank_words`.
+            second: whether the second seen distance is needed, see `decision.rank`.
         """
         by_word = self.rank_words(features, size, unseen, known, second)
         found = self.regions(features) if on_it else None
@@ -181,28 +181,11 @@ class AskedClasses:
         known: Norms | None = None,
         second: bool = True,
     ) -> Ranking | None:
-        """The ranking by words alone; None where there are none.
-
-        Where a class has several words, the distance to the second class takes as long as all the rest. Without
-        `second` it is NaN there.
-        """
+        """The ranking by words alone; None where there are none."""
         if not len(self.prototypes):
             return None
         is_unseen = torch.isin(self.owners, torch.tensor(unseen, dtype=torch.int64))
-        ranking = decision.rank(features, self.prototypes, is_unseen, size, known)
-        if self.one_word_each:
-            return ranking
-        ranking = ranking.owned(self.owners)
-        found = ranking.second_seen_distance
-        counts = torch.bincount(self.owners[~is_unseen]).tolist()
-        several = [index for index, count in enumerate(counts) if count > 1]
-        if several and not second:
-            return ranking._replace(second_seen_distance=torch.full_like(found, torch.nan))
-        for index in several:
-            others = self.prototypes[~is_unseen & (self.owners != index)]  # the second class, not the second word
-            apart = decision.rank(features, others, (), size, known).seen_distance if len(others) else torch.inf
-            found = torch.where(ranking.seen == index, apart, found)
-        return ranking._replace(second_seen_distance=found)
+        return decision.rank(features, self.prototypes, is_unseen, size, known, self.owners, second)
 
     def distances(self, features: Tensor, size: Sequence[int] | None) -> Tensor:
         """Distances (B,K,Ho,Wo) to the nearest word or example of each class."""

@@ -1,6 +1,7 @@
 """Rankings against their definition, whatever the sizes, precisions and layouts, and in bounded memory."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -38,6 +39,32 @@ def test_ranking_holds_the_nearest_distances(problem):
             assert (label == -1).all()
         else:
             assert_close(expected.gather(-1, label.unsqueeze(-1)).squeeze(-1), nearest[..., 0])
+
+
+@settings(deadline=None, max_examples=60)
+@given(problems(), st.data())
+def test_a_class_of_several_prototypes_is_as_near_as_the_nearest_of_them(problem, data):
+    features, prototypes, unseen, size = problem
+    count = len(prototypes)
+    owners = data.draw(st.lists(st.integers(0, count - 1), min_size=count, max_size=count))
+    by_prototype = defined_distances(features, prototypes, size)
+    rank = partial(decision.rank, features, prototypes, unseen, size, owners=torch.tensor(owners))
+    ranking, short = rank(), rank(second=False)
+    seen = [c for c in range(count) if c not in unseen]
+    for side, label, found in ((seen, ranking.seen, ranking[1:3]), (unseen, ranking.unseen, ranking[4:])):
+        of_class = {
+            c: by_prototype[..., [p for p in side if owners[p] == c]].amin(-1) for c in {owners[p] for p in side}
+        }
+        values = torch.stack([*of_class.values(), *torch.full((2, *label.shape), math.inf, dtype=torch.double)], -1)
+        for place, distance in enumerate(found):
+            assert_close(distance, values.sort(-1).values[..., place])
+        for c, distances in of_class.items():
+            assert_close(distances[label == c], values.amin(-1)[label == c])
+        assert set(label.flatten().tolist()) <= (set(of_class) or {-1})
+    for place in (0, 1, 3, 4):
+        assert torch.equal(short[place], ranking[place])
+    several = len({owners[p] for p in seen}) < len(seen)
+    assert short[2].isnan().all() if several else torch.equal(short[2], ranking[2])
 
 
 @settings(deadline=None, max_examples=60)

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from joem.decision import search
@@ -43,11 +44,6 @@ class Ranking(NamedTuple):
     """Label of the nearest unseen class, int64."""
     unseen_distance: Tensor
     """Distance to it."""
-
-    def owned(self, owners: Tensor) -> "Ranking":
-        """The same with the class (W,) of every prototype in place of its index; distances stay those to prototypes."""
-        table = torch.cat([owners, owners.new_tensor([-1])]).to(self.seen.device)  # -1, no class, stays -1
-        return self._replace(seen=table[self.seen], unseen=table[self.unseen])
 
 
 __all__ = ["Norms", "Ranking", "Window", "distances", "nearest", "norms", "rank", "windows"]
@@ -122,6 +118,8 @@ def rank(
     unseen: Classes,
     size: Sequence[int] | None = None,
     known: Norms | None = None,
+    owners: Tensor | None = None,
+    second: bool = True,
 ) -> Ranking:
     """The nearest seen class, the second seen distance and the nearest unseen class of every pixel.
 
@@ -132,6 +130,10 @@ def rank(
         size: (Ho,Wo) the features are upsampled to before the distance is taken, or a `Window` of that, to rank some
             of its rows; None keeps (H,W).
         known: what `norms` gave for the same features and size; saves a quarter of the time with few classes.
+        owners: (K,), which class each prototype belongs to, where a class may have several: distances are those to the
+            nearest of them. None where each prototype is a class.
+        second: whether the second seen distance is needed; where a class has several prototypes, it takes as long as
+            all the rest, and is NaN without this.
 
     >>> ranking = rank(torch.zeros(1, 1, 1, 1), torch.tensor([[3.0], [1.0], [2.0]]), unseen=[1])
     >>> [part.item() for part in ranking]
@@ -144,6 +146,9 @@ def rank(
     is_unseen = class_mask(unseen, len(prototypes))
     sides = [mask.nonzero().squeeze(1) for mask in (~is_unseen, is_unseen)]
     blocks = work.blocks(*sides)
+    if owners is not None:
+        table = F.pad(owners, (0, 1), value=-1).to(features.device)  # -1, no class, stays -1
+        blocks = [block._replace(labels=table[block.labels]) for block in blocks]
     shape = (len(features), *work.size)
     dtypes = (torch.long, work.dtype, work.dtype, torch.long, work.dtype)
     result = Ranking(*(features.new_empty(shape, dtype=dtype) for dtype in dtypes))
@@ -159,6 +164,14 @@ def rank(
             target.copy_(part.view_as(target))
 
     work.each_band(fill)
+    several = [] if owners is None else torch.bincount(owners[~is_unseen]).gt(1).nonzero().flatten().tolist()
+    if several and not second:
+        return result._replace(second_seen_distance=torch.full_like(result.seen_distance, torch.nan))
+    for index in several:
+        others = prototypes[~is_unseen & (owners != index)]  # the second class, not the second prototype
+        apart = rank(features, others, (), size, known).seen_distance if len(others) else torch.inf
+        found = torch.where(result.seen == index, apart, result.second_seen_distance)
+        result = result._replace(second_seen_distance=found)
     return result
 
 

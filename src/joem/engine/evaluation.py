@@ -52,12 +52,11 @@ def run(model: Model, problem: Problem, evaluators: Sequence[Evaluator], picture
     rest = () if vocabulary.background is None else model.vocabulary.taught
     rest = tuple(name for name in rest if name not in vocabulary.names)
     prototypes = model.prototypes((*vocabulary.names, *rest))
-    owners = [*range(len(vocabulary)), *(vocabulary.index(vocabulary.background or "") for _ in rest)]
+    owners = torch.tensor([*range(len(vocabulary)), *(vocabulary.index(vocabulary.background or "") for _ in rest)])
     error: JoemError | None = None
     try:
         for index, features, truth in encoded(model, pictures, range(rank, len(pictures), world)):
-            ranking = decision.rank(features, prototypes, vocabulary.unseen_indices, size=truth.shape)
-            ranking = ranking.owned(torch.tensor(owners)) if rest else ranking
+            ranking = decision.rank(features, prototypes, vocabulary.unseen_indices, truth.shape, owners=owners)
             if problem.vocabulary.taught and vocabulary.background is not None:  # pictures with the labels of teachers
                 taught = (truth >= len(vocabulary)) & (truth != VOID)
                 truth = truth.masked_fill(taught, vocabulary.index(vocabulary.background))  # noqa: PLW2901
