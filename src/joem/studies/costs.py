@@ -22,6 +22,7 @@ from joem.studies.request import Training
 from joem.vocabulary import Vocabulary
 
 _PATIENCE = 5.0  # seconds: a quicker step is taken twice, as the first one also fetches memory
+_STEPS = 100  # of the training that a step is taken from: no stage of it is empty
 _LISTED = {("voc", "train_aug"): 10582, ("voc", "train"): 1464, ("context", "train"): 4998}
 
 
@@ -140,6 +141,7 @@ def measure(recipe: Recipe) -> Measured:
                 "nodes": 1,
                 "strategy": "auto",
                 "batch_size": batch,
+                "steps": _STEPS,
                 **({"accumulate": 1} if on_cpu else {}),
                 **({"precision": "32-true"} if on_cpu and recipe.train.precision == "16-mixed" else {}),
                 **({"cache": folder} if recipe.train.cache is not None else {}),
