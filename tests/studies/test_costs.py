@@ -99,7 +99,8 @@ def test_table_1_at_the_papers_scale(tmp_path, capsys):
     assert {what.split(":")[0] for what in costs} == {"voc-zs3-2", "voc-zs3-4", "context-zs3-4"}
     assert costs["voc-zs3-4: JoEm, seed 4"]["steps"] == 40 * (8762 // 32)
     assert costs["voc-zs3-2: JoEm, lambda 10, fold 2"]["hours"] == pytest.approx(40 * (9836 // 32) * 0.36 / 3600)
-    assert len(costs) == 3 * (5 + 5 + 5 * 3)
+    assert len(costs) == 3 * (5 + 5 + 6 * 3)  # five seeds of two systems; the paper's lambdas and the recipe's own
+    assert "context-zs3-4: JoEm, lambda 3.3e-06, fold 0" in costs
     assert len(found["notes"]) == 1
     assert "4,998" in found["notes"][0]
 

@@ -232,11 +232,11 @@ def test_every_job_trains_recipes_of_the_box(tmp_path):
 def test_the_page_lists_every_job_with_what_it_shows_and_how_much_it_trains(tmp_path):
     page = (Path(__file__).parents[2] / "docs" / "reproduce.md").read_text(encoding="utf-8")
     for name, job in JOBS.items():
-        lite, paper = (
-            len(studies.trainings(Request(name, tmp_path, scale))) if scale in job.protocols else "-"
-            for scale in ("lite", "paper")
+        lite, paper, official = (
+            len(studies.trainings(Request(name, tmp_path, scale))) if scale in studies.scales(job) else "-"
+            for scale in ("lite", "paper", "official")
         )
-        assert f"| `{name}` | {job.about} | {lite} | {paper} |" in page, name
+        assert f"| `{name}` | {job.about} | {lite} | {paper} | {official} |" in page, name
 
 
 def test_rows_have_their_own_recipes_on_every_split(tmp_path):

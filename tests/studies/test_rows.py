@@ -81,12 +81,23 @@ def test_recipes_of_rows_are_those_of_the_same_family(recipe, tmp_path):
     assert studies.own_recipes("lite-joem") == studies.own_recipes("lite")
     assert studies.own_recipes("lite")["blend-strict"] == "lite-blend-strict"
     assert studies.own_recipes("scenes") == studies.own_recipes(str(tmp_path / "lite-mine.yaml")) == {}
-    assert set(studies.load_own("paper-context", {"data": {"protocol": "context-zs3-8"}})) == {"context"}
-    assert set(studies.load_own("paper-spnet-setting")) == {"spnet-setting", "cagnet"}
     systems = {"devise", "spnet", "zs3net", "csrl", "two_stage", "visual_to_semantic", "zs3net_joem"}
+    assert set(studies.load_own("paper-context", {"data": {"protocol": "context-zs3-8"}})) == {"context", *systems}
+    assert set(studies.load_own("paper-spnet-setting")) == {"spnet-setting", "cagnet", *systems}
     assert set(studies.load_own("paper-joem")) == {"joem", *systems}
-    assert set(studies.load_own("official-joem")) == {"joem"}
+    assert set(studies.load_own("official-joem")) == {"joem", *systems}
     assert studies.load_own("lite-joem", {"method": {"r": 7}})["joem"].method.r == 7
+
+
+@pytest.mark.parametrize("name", ["paper-context", "official-context", "official-joem", "paper-spnet-setting"])
+def test_a_system_has_its_own_rates_on_the_data_and_the_network_of_the_others(name):
+    base, own = recipes.load(name), studies.load_own(name)
+    for row in ("devise", "zs3net", "spnet"):
+        assert (own[row].data, own[row].semantics, own[row].model) == (base.data, base.semantics, base.model)
+        assert own[row].method.name == row
+    assert own["devise"].train == base.train  # none are published
+    assert own["zs3net"].train.visual.lr == 7e-3
+    assert own["spnet"].train == recipes.load("paper-spnet").train
 
 
 @pytest.mark.parametrize("name", methods.METHODS)

@@ -76,7 +76,7 @@ def compare(
 def reproduce(
     name: PaperJob | None = None,
     *,
-    scale: Literal["paper", "lite"] = "paper",
+    scale: Literal["paper", "official", "lite"] = "paper",
     root: str | None = None,
     vectors: list[str] | None = None,
     splits: Names | None = None,
@@ -102,17 +102,18 @@ def reproduce(
 
     Args:
         name: which table or figure; without one, all are listed.
-        scale: paper (its networks and data) or lite (VOC on a CPU).
+        scale: paper (its networks and data, by its equations), official (as the authors' code trains) or lite (VOC on a
+            CPU).
         root: where the data are, if not where the recipes say.
         vectors: source of word vectors, if not the recipes' own; of some data only as context=SOURCE or
             voc-spnet=SOURCE, given several times.
         splits: some of its splits, separated by commas, by the number of unseen classes (4) or by name (voc-zs3-4).
         methods: some rows of a table, separated by commas.
-        seeds: runs per row of a table; 5 at paper scale, 3 at lite scale if not given.
+        seeds: runs per row of a table; 5, or 3 at lite scale, if not given.
         folds: folds of held-out seen classes that tables choose lambda and the parameters of the rules on; 0 takes the
             recipes' own.
-        lambdas: values of lambda to try on the folds, separated by commas; the paper's grid at its scale, the recipes'
-            own at lite scale if not given.
+        lambdas: values of lambda to try on the folds, separated by commas; the paper's grid and the
+            recipes' own at paper scale, the recipes' own at the others if not given.
         time_new_class: also time how long every system of a table takes to know one more class; some train for it.
         dry_run: train nothing: list every training with its steps and an estimate of its hours.
         step_seconds: seconds of one step where it will run, for --dry-run; if not given, one is measured here.
@@ -128,8 +129,8 @@ def reproduce(
 
     if name is None:
         for each, job in studies.JOBS.items():
-            yield f"  {each:12} {job.about} ({' or '.join(job.protocols)})"
-        return {each: {"about": job.about, "scales": list(job.protocols)} for each, job in studies.JOBS.items()}
+            yield f"  {each:12} {job.about} ({' or '.join(studies.scales(job))})"
+        return {each: {"about": job.about, "scales": studies.scales(job)} for each, job in studies.JOBS.items()}
     extras.require("train", "Training")
     folder = out or Path("runs") / "reproduce" / name
     request = studies.Request(

@@ -3,7 +3,7 @@
 from joem.studies.comparison import Comparison, compare
 from joem.studies.costs import Plan, plan
 from joem.studies.generators import Quality, generators, quality_table
-from joem.studies.paper import JOBS, reproduce, trainings
+from joem.studies.paper import JOBS, reproduce, scales, trainings
 from joem.studies.request import SCALES, Request
 from joem.studies.rows import TABLES, Row, Variant, load_own, own_recipes, rows
 from joem.studies.tables import class_table, latex, markdown, rule_table, scale, score_table, write
@@ -31,6 +31,7 @@ __all__ = [
     "rows",
     "rule_table",
     "scale",
+    "scales",
     "score_table",
     "trainings",
     "write",

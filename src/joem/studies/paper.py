@@ -56,9 +56,14 @@ def trainings(request: Request) -> list[Training]:
     return list(_job(request).trainings(request))
 
 
+def scales(job: "AnyJob") -> list[str]:
+    """The scales that a job can be run at: all where there is a lite recipe of its data."""
+    return [scale for scale in SCALES if scale != "lite" or scale in job.protocols]
+
+
 def _job(request: Request) -> "AnyJob":
     job, scale = JOBS[choose("job", request.job, JOBS)], choose("scale", request.scale, SCALES)
-    if scale not in job.protocols:
+    if scale not in scales(job):
         raise BadUsage(f"{request.job} needs data that have no lite recipe: run it with --scale paper.")
     if not isinstance(job, Table) and (request.methods or request.seeds):
         raise BadUsage(f"{request.job} has its own rows and trains each once: --methods and --seeds are for tables.")
@@ -234,7 +239,7 @@ def _sweep_job(settings: Recipe, request: Request, name: str) -> Job:
     for rule in rules:
         parameter = decision.parameter_of(rule.name)
         # The paper's values without a bound fit its own scale of distances; any other needs its own range.
-        if request.scale == "paper" or parameter.largest < float("inf"):
+        if request.scale != "lite" or parameter.largest < float("inf"):
             own = settings.decision.replace(rule.name).value
             grids[parameter.name] = parameter.ordered({*rule.paper_grid, own})
 

@@ -14,11 +14,11 @@ from joem.studies import comparison
 from joem.studies.comparison import Comparison
 from joem.studies.rows import Variant, load_own, rows
 
-SCALES = ("paper", "lite")
-"""The paper's own networks and data, or PASCAL VOC in minutes on a CPU."""
+SCALES = ("paper", "official", "lite")
+"""The paper's networks and data by its equations or as the authors' code trains, or PASCAL VOC in minutes on a CPU."""
 
-_SEEDS = {"paper": 5, "lite": 3}
-_LAMBDAS = {"paper": calibration.LAMBDAS}
+_SEEDS = {"paper": 5, "official": 5, "lite": 3}
+_SETTINGS = {"context": "context", "voc-spnet": "spnet-setting"}  # what JoEm's recipes beside FAMILY-joem are for
 _OF_THE_JOB = {"data.protocol": "--splits", "train.seed": "--seeds", "method.name": "--methods"}
 
 
@@ -52,8 +52,8 @@ class Request:
         splits: which of a job's protocols, by name or by the number of unseen classes; all if None.
         methods: which rows of a table, by the names of their variants; all if None.
         seeds: how many runs per row of a table; five at the paper's scale, three at lite scale, if None.
-        lambdas: the values of lambda that tables try on the folds; the paper's grid at its scale and the recipes' own
-            value at lite scale, if None.
+        lambdas: the values of lambda that tables try on the folds; if None, the paper's grid and the recipes' own value
+            at the paper's scale, and that value alone at the others.
         timing: whether to time how long every system takes to know one more class.
         command: what was called, as tables tell it.
     """
@@ -88,8 +88,8 @@ class Request:
         return self.runs / "compared" / protocol
 
     def chosen(self, offered: Mapping[str, Sequence[str]]) -> list[str]:
-        """The protocols that are asked for, of those that a job has at every scale."""
-        here = list(offered[self.scale])
+        """The protocols that are asked for, of those that a job has with its full data and at lite scale."""
+        here = list(offered["lite" if self.scale == "lite" else "paper"])
         for split in self.splits or ():
             if not any(_is_split(name, split) for name in here):
                 raise BadUsage(f"{self.job} at {self.scale} scale has no split {split!r}. It has {', '.join(here)}.")
@@ -97,9 +97,9 @@ class Request:
 
     def base(self, protocol: str) -> str:
         """The name of the recipe of the paper's objective that fits a protocol."""
-        if self.scale == "paper" and protocol.startswith("context"):
-            return "paper-context"
-        return "paper-spnet-setting" if self.scale == "paper" and protocol == "voc-spnet" else f"{self.scale}-joem"
+        dataset = protocols.get(protocol).dataset
+        setting = _SETTINGS.get(protocol, _SETTINGS.get(dataset, "joem"))
+        return f"{self.scale}-{'joem' if self.scale == 'lite' else setting}"
 
     def changes(self, protocol: str) -> dict[str, Any]:
         """What differs from the recipes in the box."""
@@ -126,7 +126,7 @@ class Request:
             self._seeds(seeds),
             self.folds,
             load_own(self.base(protocol), self.changes(protocol)),
-            lambdas=self._lambdas,
+            lambdas=self._lambdas(protocol),
             timing=self.timing,
         )
 
@@ -147,12 +147,12 @@ class Request:
         for row in rows(table, base, self._rows(methods), own):
             used.setdefault(row.variant, set()).add(row.rule)
             titles.setdefault(row.variant, row.title.removesuffix(f", {row.rule.upper()}"))
-        most = proportional_folds(protocols.get(protocol).vocabulary)
+        most, lambdas = proportional_folds(protocols.get(protocol).vocabulary), self._lambdas(protocol)
         for variant, rules in used.items():
             what, folder = f"{protocol}: {titles[variant]}", self.compared(protocol) / variant.name
-            tuned = comparison.tunes(variant, self._lambdas)
+            tuned = comparison.tunes(variant, lambdas)
             first = variant.recipe(base, own, 0)
-            tried = [first.changed(method={"sc_weight": each}) for each in (self._lambdas or ()) if tuned] or [first]
+            tried = [first.changed(method={"sc_weight": each}) for each in (lambdas or ()) if tuned] or [first]
             if tuned or comparison.calibrates(rules):
                 for each in tried:
                     lam = getattr(each.method, "sc_weight", None)
@@ -165,9 +165,11 @@ class Request:
                     f"{what}, seed {seed}", variant.recipe(base, own, seed), folder / f"seed-{seed}" / "training.json"
                 )
 
-    @property
-    def _lambdas(self) -> Sequence[float] | None:
-        return self.lambdas or _LAMBDAS.get(self.scale) if self.folds else None
+    def _lambdas(self, protocol: str) -> Sequence[float] | None:
+        if not self.folds or self.lambdas or self.scale != "paper":
+            return self.lambdas if self.folds else None
+        own = getattr(self.settings(protocol).method, "sc_weight", None)
+        return sorted({*calibration.LAMBDAS, *([] if own is None else [own])})
 
     def _seeds(self, own: int | None) -> int:
         return own or (_SEEDS[self.scale] if self.seeds is None else self.seeds)

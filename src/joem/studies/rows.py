@@ -14,6 +14,10 @@ from joem.recipe import Recipe
 TABLES = ("methods", "ablation", "embedding-space", "per-class", "names")
 _OF_THE_PAPER = {"ablation": "ablation", "embedding-space": "embedding_space", "per-class": "per_class"}
 """Tables as protocols.yaml calls them."""
+_SHARED = ("data", "semantics", "model")
+"""The sections of a recipe that all rows of a comparison share."""
+_COMPARED = {"official": ("paper",)}
+"""Families whose compared systems have their recipes in another one."""
 _BLEND = "blend-masks"  # among other methods: the one that learns from masks alone, as they do
 
 Own = Mapping[str, Recipe]
@@ -60,31 +64,44 @@ class Row:
 def own_recipes(name: str) -> dict[str, str]:
     """The recipes in the box that rows of a comparison have of their own: row -> recipe.
 
-    They are those of the same family: NAME up to the first "-" is lite or paper; other recipes have none.
+    They are those of the same family: NAME up to the first "-" is lite, paper or official, which has the compared
+    systems of paper; other recipes have none.
 
-    >>> own_recipes("lite")["zs3net"], own_recipes("scenes")
-    ('lite-zs3net', {})
+    >>> own_recipes("lite")["zs3net"], own_recipes("official-joem")["zs3net"], own_recipes("scenes")
+    ('lite-zs3net', 'paper-zs3net', {})
     """
-    family = name.partition("-")[0] + "-"
+    family = name.partition("-")[0]
     found = () if Path(name).suffix else recipes.names()
-    return {each.removeprefix(family): each for each in found if each.startswith(family)}
+    return {
+        each.removeprefix(f"{known}-"): each
+        for known in (*_COMPARED.get(family, ()), family)
+        for each in found
+        if each.startswith(f"{known}-")
+    }
 
 
 def load_own(name: str, changes: Mapping[str, Any] | None = None) -> dict[str, Recipe]:
-    """The recipes of `own_recipes` that share data, words and encoder with the recipe NAME, with the same changes.
+    """The recipes of `own_recipes`, with the data, words and encoder of the recipe NAME, and with the same changes.
 
-    Changes of the method and its decision are for the method of NAME only.
+    What a system's recipe leaves as its family has it is as in NAME: its own are its method, its rates and lengths,
+    where it has any. Recipes with other data, words or encoders are left out. Changes of the method and its decision
+    are for the method of NAME only.
     """
     changes = changes or {}
     base = recipes.load(name, changes)
     general = {section: values for section, values in changes.items() if section not in {"method", "decision"}}
     found = {}
     for row, each in own_recipes(name).items():
-        same_method = recipes.load(each).method.name == base.method.name
-        own = base if each == name else recipes.load(each, changes if same_method else general)
-        if not differences(base, own):
-            found[row] = own
-    return found
+        plain = recipes.load(each)
+        if each == name:
+            found[row] = base
+        elif plain.method.name == base.method.name:  # the same system in another setting
+            found[row] = recipes.load(each, changes)
+        else:
+            family = recipes.load(each.partition("-")[0])
+            left = [part for part in (*_SHARED, "train") if getattr(plain, part) == getattr(family, part)]
+            found[row] = replace(recipes.load(each, general), **{part: getattr(base, part) for part in left})
+    return {row: own for row, own in found.items() if not differences(base, own)}
 
 
 def differences(base: Recipe, own: Recipe) -> list[str]:
@@ -94,7 +111,7 @@ def differences(base: Recipe, own: Recipe) -> list[str]:
     """
     if base.model.head is None or own.model.head is None:
         base, own = (replace(each, model=replace(each.model, head=None)) for each in (base, own))
-    return [section for section in ("data", "semantics", "model") if getattr(own, section) != getattr(base, section)]
+    return [section for section in _SHARED if getattr(own, section) != getattr(base, section)]
 
 
 def rows(table: str, recipe: Recipe, names: Sequence[str] | None = None, own: Own | None = None) -> tuple[Row, ...]:
