@@ -21,7 +21,7 @@ _DRAWN = 6
 _WORDS = ".txt"  # of a file with the words of the picture of the same name
 _UNSHOWN = {"TIFF", "JPEG2000", "PPM"}  # what is read here, but not by browsers
 _PHOTOS: dict[str, tuple[str, tuple[str, ...], Points]] = {
-    "photographer": ("surroundings", ("man", "sky", "building", "tripod"), {}),
+    "photographer": ("scenery", ("man", "sky", "building", "tripod"), {}),
     "astronaut": ("an example", ("person",), {"flag": [(60, 100)]}),
     "coffee": ("a new word", ("cup", "table"), {}),
     "cat": ("things", ("cat",), {}),
