@@ -69,9 +69,10 @@ def compared(model: Segmenter, other: Segmenter) -> None:
     }
     with torch.inference_mode():
         for kind, work in kinds.items():
-            own, others = measure_in_turns([partial(work, model), partial(work, other)], [1, 1], rounds=15)
-            ratio = own.seconds / others.seconds
-            print(f"  {kind:<26}{1e3 * own.seconds:8.1f} ms, other {1e3 * others.seconds:8.1f} ms, ratio {ratio:.2f}")
+            turns = [partial(work, each) for each in (model, other, other, model)]  # whoever comes first is slower
+            found = [1e3 * each.seconds for each in measure_in_turns(turns, [1] * 4, rounds=10)]
+            own, others = (found[0] + found[3]) / 2, (found[1] + found[2]) / 2
+            print(f"  {kind:<26}{own:8.1f} ms, other {others:8.1f} ms, ratio {own / others:.2f}")
 
 
 def several_at_once(model: Segmenter) -> None:
