@@ -1,5 +1,7 @@
 """YAML as recipes use it: plain values, lists and mappings. What makes YAML dangerous or slow is refused."""
 
+from copy import deepcopy
+from functools import lru_cache
 from typing import Any
 
 from joem.errors import BadUsage
@@ -14,6 +16,11 @@ def parse(text: str) -> Any:
     >>> parse("train: {epochs: 3, visual: {lr: 1.0e-3}}")
     {'train': {'epochs': 3, 'visual': {'lr': 0.001}}}
     """
+    return deepcopy(_parsed(text))
+
+
+@lru_cache(maxsize=64)  # a study reads the recipes in the box hundreds of times, and PyYAML is slow
+def _parsed(text: str) -> Any:
     import yaml
 
     if len(text) > LONGEST:
