@@ -64,7 +64,7 @@ def scales(job: "AnyJob") -> list[str]:
 def _job(request: Request) -> "AnyJob":
     job, scale = JOBS[choose("job", request.job, JOBS)], choose("scale", request.scale, SCALES)
     if scale not in scales(job):
-        raise BadUsage(f"{request.job} needs data that have no lite recipe: run it with --scale paper.")
+        raise BadUsage(f"{request.job} needs data that have no lite recipe: run it with --scale paper or official.")
     if not isinstance(job, Table) and (request.methods or request.seeds):
         raise BadUsage(f"{request.job} has its own rows and trains each once: --methods and --seeds are for tables.")
     return job

@@ -88,7 +88,7 @@ class Request:
         return self.runs / "compared" / protocol
 
     def chosen(self, offered: Mapping[str, Sequence[str]]) -> list[str]:
-        """The protocols that are asked for, of those that a job has with its full data and at lite scale."""
+        """The protocols that are asked for, of those that a job has at this scale; official has those of paper."""
         here = list(offered["lite" if self.scale == "lite" else "paper"])
         for split in self.splits or ():
             if not any(_is_split(name, split) for name in here):
@@ -166,8 +166,10 @@ class Request:
                 )
 
     def _lambdas(self, protocol: str) -> Sequence[float] | None:
-        if not self.folds or self.lambdas or self.scale != "paper":
-            return self.lambdas if self.folds else None
+        if not self.folds:
+            return None
+        if self.lambdas or self.scale != "paper":
+            return self.lambdas
         own = getattr(self.settings(protocol).method, "sc_weight", None)
         return sorted({*calibration.LAMBDAS, *([] if own is None else [own])})
 
