@@ -18,7 +18,7 @@ from PIL import Image
 from _measure import measure, measure_in_turns
 from joem import Segmenter, prediction, protocols, tiles
 from joem.data import Scenes
-from joem.engine.model import Model
+from joem.model import Model
 from joem.recipe import Recipe
 
 PICTURES = 8

@@ -28,7 +28,7 @@ from joem import Segmenter, decision
 from joem.data import scenes
 from joem.errors import JoemError
 from joem.model_folder import DEFAULT_MODEL
-from joem.segmenter import Scene
+from joem.scene import Scene
 from joem.web.gallery import photos
 
 THINGS = (

@@ -8,9 +8,9 @@ import torch
 from joem import Segmenter, bands, engine
 from joem.data.scenes import Scenes
 from joem.decision import Score, search
-from joem.engine.model import Model
 from joem.errors import BadUsage
-from joem.segmenter import Scene
+from joem.model import Model
+from joem.scene import Scene
 
 NAMES = ["red circle", "brown horse", "blue ring", "purple star"]
 

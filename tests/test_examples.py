@@ -17,8 +17,8 @@ from joem.asking import NOT
 from joem.data.scenes import Scenes
 from joem.decision import Decision, Score
 from joem.engine.looks import spread as spread_of
-from joem.engine.model import Model
 from joem.errors import BadUsage, JoemError
+from joem.model import Model
 
 SCORED = Decision("nn", score=Score((0.5, -1.0, 4.0), (0.1, -1.5, 3.0)))
 

@@ -50,7 +50,7 @@ def test_a_photo_is_segmented_by_any_words_without_any_extra(tmp_path):
 @pytest.fixture
 def model(tmp_path):
     """A model with data beside it, for commands that look at both."""
-    from joem.engine.model import Model
+    from joem.model import Model
 
     loaded = Model.load("voc-names")
     loaded.recipe = loaded.recipe.changed(data={"kind": "scenes", "train_split": "train", "val_count": 2})

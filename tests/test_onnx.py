@@ -18,8 +18,8 @@ from conftest import spread
 from joem import Segmenter, cli, decision, engine, examples, onnx
 from joem.decision import Score
 from joem.engine import looks
-from joem.engine.model import Model
 from joem.errors import BadUsage, JoemError
+from joem.model import Model
 from joem.recipe import Recipe
 from joem.web import create_app
 

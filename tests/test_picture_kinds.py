@@ -11,8 +11,8 @@ from PIL import Image
 from conftest import spread
 from joem import Segmenter, engine
 from joem.data.scenes import Scenes
-from joem.engine.model import Model
 from joem.errors import BadUsage, JoemError
+from joem.model import Model
 
 
 @pytest.fixture

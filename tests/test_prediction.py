@@ -8,8 +8,8 @@ from PIL import Image
 
 from joem import Segmenter, cli, decision, engine, prediction
 from joem.data.scenes import Scenes
-from joem.engine.model import Model
 from joem.errors import BadUsage
+from joem.model import Model
 
 NAMES = ["background", "red circle", "green dog|puppy"]
 

@@ -32,9 +32,9 @@ ORDER = [
         "examples",
     ),
     *("semantics", "data", "pictures", "models", "losses", "decision", "scores"),
-    *("methods", "recipe", "engine", "calibration"),
+    *("methods", "recipe", "model", "engine", "calibration"),
     *("overlay", "refinement", "exchange", "result", "tiles", "asking", "classes"),
-    *("hub", "windowed", "segmenter", "bands", "onnx"),
+    *("hub", "windowed", "scene", "segmenter", "bands", "onnx"),
     "prediction",
     *("report", "studies", "web", "cli"),
 ]

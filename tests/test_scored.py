@@ -16,8 +16,8 @@ from joem import Segmenter, calibration, cli, engine
 from joem.calibration.score_fit import logistic
 from joem.data.scenes import Scenes
 from joem.decision import Decision, Score
-from joem.engine.model import Model
 from joem.errors import BadUsage
+from joem.model import Model
 
 SCORE = Score((0.5, -1.0, 4.0), (0.1, -1.5, 3.0))
 

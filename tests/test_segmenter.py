@@ -12,8 +12,8 @@ from conftest import spread
 from joem import Segmenter, decision, engine, refinement, tiles
 from joem import recipe as recipes
 from joem.data.scenes import Scenes
-from joem.engine.model import Model
 from joem.errors import BadUsage, JoemError
+from joem.model import Model
 from joem.model_folder import BOX, boxed
 from joem.result import Result
 

@@ -11,7 +11,7 @@ from conftest import fresh_model, spread
 from joem import Segmenter, decision, engine, windowed
 from joem.data.scenes import Scenes
 from joem.decision import search
-from joem.engine.model import Model
+from joem.model import Model
 
 
 @pytest.fixture

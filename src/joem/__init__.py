@@ -25,7 +25,8 @@ if TYPE_CHECKING:
         studies,
     )
     from joem.result import Result
-    from joem.segmenter import Scene, Segmenter
+    from joem.scene import Scene
+    from joem.segmenter import Segmenter
 
 __version__ = "0.1.0"
 
@@ -54,7 +55,7 @@ __all__ = [
     "studies",
 ]
 
-_DEFINED_IN = {"Result": "joem.result", "Scene": "joem.segmenter", "Segmenter": "joem.segmenter"}
+_DEFINED_IN = {"Result": "joem.result", "Scene": "joem.scene", "Segmenter": "joem.segmenter"}
 
 
 def __getattr__(name: str) -> Any:

@@ -9,7 +9,7 @@ from torch import Tensor
 from joem import decision
 from joem.examples import Points
 from joem.result import check_min_score
-from joem.segmenter import Scene
+from joem.scene import Scene
 from joem.vocabulary import OTHER
 
 

@@ -2,16 +2,23 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from joem import decision
-from joem.asking import Question
+from joem.asking import NOT, Asked, Question, understand
 from joem.decision import Norms, Ranking
-from joem.examples import Examples, TrainedFeatures
+from joem.examples import Examples, TrainedFeatures, joined
+from joem.semantics import lexicon
+from joem.settings import split_names
 from joem.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from joem.model import Model
+    from joem.onnx import OnnxModel
 
 BY_EXAMPLE = -2
 """The nearest unseen class of a pixel that an example decides: none."""
@@ -98,6 +105,24 @@ class AskedClasses:
             rest=question.rest,
             words=frozenset(word for _, word in pairs),
         )
+
+    @classmethod
+    def for_model(
+        cls, model: "Model | OnnxModel", names: Asked, background: bool, strict_words: bool, shown: Examples
+    ) -> "AskedClasses":
+        """The classes that a model is asked for, see `Segmenter.classes`."""
+        own, known = model.vocabulary, joined(model.examples, shown)
+        new = [name for name in shown if name != NOT]
+        listed = split_names(names)
+        if new:
+            listed = list(dict.fromkeys([*(own.names if listed is None else listed), *new]))
+        question = understand(listed, own, background, strict_words, known)
+        wanted = dict.fromkeys(word for group in (*question.words, question.around) for word in group if word != NOT)
+        # A name that is no word is known by its examples alone, and so is what was shown just now and never trained.
+        alone = {name for name in known if lexicon.unknown_words(name)} | {name for name in new if name not in own.seen}
+        words = [word for word in wanted if word not in alone]
+        prototypes = dict(zip(words, model.prototypes(tuple(words)), strict=True)) if words else {}
+        return cls.of(question, prototypes, known, own, _trained(model) if known else None)
 
     @property
     def one_word_each(self) -> bool:
@@ -195,6 +220,14 @@ class AskedClasses:
         owners = torch.cat([self.owners, self.shown_owners])
         of_class = [by_prototype[:, owners == index].amin(dim=1) for index in range(len(self.names))]
         return torch.stack(of_class, dim=1)
+
+
+def _trained(model: "Model | OnnxModel") -> TrainedFeatures:
+    """Where trained classes lie among the features; near their words, for all a model knows that never looked."""
+    if model.trained is not None:
+        return model.trained
+    centres = model.prototypes(model.vocabulary.seen)
+    return TrainedFeatures(centres, centres[:0], centres.new_ones(1))
 
 
 def _alike(prototype: Tensor, others: list[Tensor]) -> bool:

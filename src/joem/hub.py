@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from joem import extras
-from joem.engine.model import Model
+from joem.model import Model
 from joem.model_folder import DESCRIPTION, EXAMPLES, WEIGHTS
 
 

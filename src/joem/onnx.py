@@ -23,11 +23,11 @@ from torch import Tensor, nn
 
 from joem import examples, extras
 from joem.decision import NEAREST, RULES, Ranking, Rule, rank
-from joem.engine.model import Model, Teaching, checked_vectors, find_semantics, taught_by, word_vectors
 from joem.errors import BadUsage, JoemError, choose
 from joem.examples import Examples, TrainedFeatures
 from joem.io import atomic_file, damage_told
 from joem.methods import Method
+from joem.model import Model, Teaching, checked_vectors, find_semantics, taught_by, word_vectors
 from joem.model_description import ADVICE, check_description
 from joem.model_folder import EXAMPLES
 from joem.models.backbones.efficientnet_lite import Conv2dSame, conv2d_same

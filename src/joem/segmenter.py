@@ -1,33 +1,31 @@
-"""What users hold: a trained model with its names. Encode a picture once, then ask for any names."""
+"""What users hold: a trained model with its names. Encode a picture once, then ask for any names.
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+Importing this does not import torch: that comes with the first model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import torch
-import torch.nn.functional as F
-from PIL import Image
-from torch import Tensor
-
-from joem import decision, examples, hub, refinement, tiles, windowed
-from joem.asking import NOT, Asked, understand
-from joem.classes import BY_EXAMPLE, AskedClasses
-from joem.decision import Decision, Norms, Ranking, Score, Window
-from joem.engine.model import Model
 from joem.errors import BadUsage
-from joem.examples import Examples, Point, Points, TrainedFeatures
 from joem.model_folder import DEFAULT_MODEL
-from joem.pictures import Mask, Picture, mask_of, pixels_of, reduced
-from joem.result import NO_SCORE, Explanation, Neighbour, Result, check_min_score
-from joem.semantics import lexicon
-from joem.settings import split_names
-from joem.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    import torch
+
+    from joem.asking import Asked
+    from joem.classes import AskedClasses
+    from joem.examples import Examples, Point
+    from joem.model import Model
     from joem.onnx import OnnxModel
+    from joem.pictures import Mask, Picture
+    from joem.result import Result
+    from joem.scene import Scene
+    from joem.vocabulary import Vocabulary
 
 
 class Segmenter:
@@ -40,13 +38,13 @@ class Segmenter:
     >>> scene.segment("red circle, purple star").save("out")  # doctest: +SKIP
     """
 
-    def __init__(self, model: "Model | OnnxModel") -> None:
+    def __init__(self, model: Model | OnnxModel) -> None:
         self.model = model
 
     @classmethod
     def load(
         cls, path: str | Path = DEFAULT_MODEL, search: Iterable[str | Path] = (), device: str | torch.device = "cpu"
-    ) -> "Segmenter":
+    ) -> Segmenter:
         """Load what `save`, a training run or `joem export` wrote, or a model in the box; nothing in it is executed.
 
         Args:
@@ -58,6 +56,8 @@ class Segmenter:
             from joem.onnx import OnnxModel
 
             return cls(OnnxModel.load(path, search))
+        from joem.model import Model
+
         return cls(Model.load(path, search).to(device))
 
     def __call__(self, image: Picture, names: Asked = None, **options: Any) -> Result:
@@ -76,16 +76,22 @@ class Segmenter:
         return self._torch_model().save(path)
 
     @classmethod
-    def from_pretrained(cls, name: str | Path, search: Iterable[str | Path] = (), **options: Any) -> "Segmenter":
+    def from_pretrained(cls, name: str | Path, search: Iterable[str | Path] = (), **options: Any) -> Segmenter:
         """Load a folder, or a model from the Hugging Face Hub; `options` are those of its `snapshot_download`."""
+        from joem import hub
+
         return cls.load(name if Path(name).is_dir() else hub.download(str(name), **options), search)
 
     def save_pretrained(self, folder: str | Path, **options: Any) -> None:
         """Write what `save` writes and a model card, as the Hugging Face Hub wants them."""
+        from joem import hub
+
         hub.shared(self._torch_model()).save_pretrained(folder, **options)
 
     def push_to_hub(self, name: str, **options: Any) -> Any:
         """Upload that to the Hugging Face Hub; needs a login."""
+        from joem import hub
+
         return hub.shared(self._torch_model()).push_to_hub(name, **options)
 
     @property
@@ -93,19 +99,19 @@ class Segmenter:
         """The classes the model was made for."""
         return self.model.vocabulary
 
-    def to(self, device: str | torch.device) -> "Segmenter":
+    def to(self, device: str | torch.device) -> Segmenter:
         """Move the networks to a device."""
         self._torch_model().to(device)
         return self
 
-    def with_prompt(self, prompt: str | Sequence[str]) -> "Segmenter":
+    def with_prompt(self, prompt: str | Sequence[str]) -> Segmenter:
         """The same networks with another sentence around new names, such as "a photo of a {}", or with several.
 
         Only for models that read sentences. The names of `vocabulary` keep the vectors they were trained with.
         """
         return Segmenter(replace(self.model, semantics=self.model.semantics.with_prompt(prompt)))
 
-    def with_examples(self, name: str, shown: Iterable[tuple[Picture, Mask | Sequence[Point]]]) -> "Segmenter":
+    def with_examples(self, name: str, shown: Iterable[tuple[Picture, Mask | Sequence[Point]]]) -> Segmenter:
         """The same networks with a class that is known by examples, beside its word if that is one.
 
         Each example is a prototype of its own. `save` and export keep them with the model.
@@ -123,8 +129,10 @@ class Segmenter:
             raise BadUsage(f"No example of {name!r} is given: give (picture, mask) or (picture, points) pairs.")
         return self.knowing(*found)
 
-    def knowing(self, *shown: Examples) -> "Segmenter":
+    def knowing(self, *shown: Examples) -> Segmenter:
         """The same networks with the prototypes of further examples."""
+        from joem import examples
+
         return Segmenter(replace(self.model, examples=examples.joined(self.model.examples, *shown)))
 
     def classes(
@@ -142,27 +150,11 @@ class Segmenter:
             strict_words: refuse words that are in no dictionary at hand, instead of noting them.
             shown: prototypes of examples on the picture itself, by name; their names are asked for too.
         """
-        own, known = self.vocabulary, examples.joined(self.model.examples, shown or {})
-        new = [name for name in shown or () if name != NOT]
-        listed = split_names(names)
-        if new:
-            listed = list(dict.fromkeys([*(own.names if listed is None else listed), *new]))
-        question = understand(listed, own, background, strict_words, known)
-        wanted = dict.fromkeys(word for group in (*question.words, question.around) for word in group if word != NOT)
-        # A name that is no word is known by its examples alone, and so is what was shown just now and never trained.
-        alone = {name for name in known if lexicon.unknown_words(name)} | {name for name in new if name not in own.seen}
-        words = [word for word in wanted if word not in alone]
-        prototypes = dict(zip(words, self.model.prototypes(tuple(words)), strict=True)) if words else {}
-        return AskedClasses.of(question, prototypes, known, own, self._trained() if known else None)
+        from joem.classes import AskedClasses
 
-    def _trained(self) -> TrainedFeatures:
-        """Where trained classes lie among the features; near their words, for all a model knows that never looked."""
-        if self.model.trained is not None:
-            return self.model.trained
-        centres = self.model.prototypes(self.vocabulary.seen)
-        return TrainedFeatures(centres, centres[:0], centres.new_ones(1))
+        return AskedClasses.for_model(self.model, names, background, strict_words, shown or {})
 
-    def encode(self, image: Picture, longest: int | None = None) -> "Scene":
+    def encode(self, image: Picture, longest: int | None = None) -> Scene:
         """Run the visual encoder once on a picture.
 
         Pictures beyond `tiles.SIDE` pixels are encoded in overlapping tiles.
@@ -172,221 +164,13 @@ class Segmenter:
             longest: encode a copy whose longer side has this many pixels, if the picture is larger; the labels still
                 have the size of the picture. For photos that show things much larger than the training pictures.
         """
-        pixels = pixels_of(image)
-        smaller = reduced(pixels, longest)
-        if self.model.recipe.model.side is not None:  # the encoder resizes pictures itself, so none is too large
-            return Scene(self, pixels, self.model.features(smaller))
-        stride = self.model.method.stride if isinstance(self.model, Model) else self.model.stride
-        return Scene(self, pixels, tiles.encode(self.model.features, smaller, stride))
+        from joem.scene import Scene
+
+        return Scene.of(self, image, longest)
 
     def _torch_model(self) -> Model:
+        from joem.model import Model
+
         if not isinstance(self.model, Model):
             raise BadUsage("An exported model is one file to copy, run by onnxruntime: load the folder of the model.")
         return self.model
-
-
-@dataclass(frozen=True)
-class Scene:
-    """A picture that has been through the visual encoder; deciding again costs next to nothing.
-
-    Attributes:
-        segmenter: what encoded it.
-        pixels: the picture, (3,Ho,Wo) uint8.
-        features: v, (1,C,H,W).
-        window: the rows that are meant, of a picture too large to work on at once; None for all of them.
-    """
-
-    segmenter: Segmenter
-    pixels: Tensor
-    features: Tensor
-    _latest: dict[int, tuple[tuple[Any, ...], tuple[AskedClasses, Ranking]]] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
-    window: Window | None = None
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """(Ho, Wo), the size of the picture."""
-        _, height, width = self.pixels.shape
-        return height, width
-
-    def segment(
-        self,
-        names: Asked = None,
-        rule: str | None = None,
-        *,
-        background: bool = True,
-        strict_words: bool = False,
-        points: Points | None = None,
-        min_score: float | None = None,
-        refine: bool = False,
-        **values: float | None,
-    ) -> Result:
-        """Give every pixel one of the names.
-
-        Args:
-            names: class names, see `Segmenter.classes`; the model's own vocabulary if None. Names without training
-                masks count as unseen for the rules.
-            rule: one of `decision.RULES`; the model's own if None.
-            background: add the model's background class where the names have none.
-            strict_words: refuse words that are in no dictionary at hand, instead of noting them.
-            points: examples on this picture, {"flag": [(x, y), (x, y, False)]}; False where it is no flag.
-            min_score: pixels whose score is below it become "other".
-            refine: let outlines follow the picture's own edges (`refinement.refine`); scores stay those of before.
-            values: parameters of rules, such as sigma=0.8 or gamma=0.5; the model's own where not given.
-        """
-        decision = self._decision(rule, values)  # a mistake in it is told before the work
-        check_min_score(min_score, decision)
-        parts_of = partial(self._parts, names, background, strict_words, points)
-        classes, parts = parts_of(decision.second)
-        found = windowed.decide(parts, decision, len(classes.names))
-
-        def measured(score: Score | None) -> Iterator[Tensor]:
-            whole = parts if decision.second or classes.one_word_each else parts_of(second=True)[1]
-            return windowed.compute(whole, found, lambda window, *each: self._rows(window)._sure(score, classes, *each))
-
-        result = Result(
-            refinement.refine(found, self.pixels) if refine else found,
-            classes.names,
-            tuple(classes.names[index] for index in classes.unseen),
-            self.pixels,
-            classes.rest,
-            partial(measured, None),
-            classes.notes,
-            None if decision.score is None else partial(measured, decision.score),
-        )
-        return result if min_score is None else result.at_least(min_score)
-
-    def example(self, name: str, where: Mask | Sequence[Point]) -> Examples:
-        """The prototypes of a class by a mask of this picture or by points on it, for `Segmenter.knowing`."""
-        if isinstance(where, str | Path | Image.Image | np.ndarray | Tensor):
-            return {name: examples.of_mask(self.features, mask_of(where, self.size)).cpu()}
-        found = examples.of_points(self.features, name, where, self.size, NOT)
-        return {each: prototypes.cpu() for each, prototypes in found.items()}
-
-    def ranking(self, names: Asked = None, background: bool = True) -> Ranking:
-        """The nearest seen and unseen class of every pixel, (1,Ho,Wo) each; kept until other names are asked for."""
-        return self.ranked(names, background)[1]
-
-    def ranked(
-        self,
-        names: Asked = None,
-        background: bool = True,
-        strict_words: bool = False,
-        points: Points | None = None,
-        second: bool = True,
-    ) -> tuple[AskedClasses, Ranking]:
-        """The classes that are asked for, and the ranking by them; `second` as in `AskedClasses.rank`."""
-        listed = names if names is None or isinstance(names, str) else tuple(names)
-        at = tuple((name, tuple(map(tuple, each))) for name, each in (points or {}).items())
-        key = (second, listed, background, strict_words, at)
-        latest, found = self._latest.get(0, (None, None))
-        if found is None or latest not in (key, (True, *key[1:])):
-            classes = self.segmenter.classes(listed, background, strict_words, self._at(points))
-            ranking = classes.rank(self.features, self.size, classes.unseen, self._norms, bool(points), second)
-            found = classes, ranking
-            self._latest[0] = key, found  # in one go: other threads may ask for other names
-        return found
-
-    def scores_of(self, classes: AskedClasses, ranking: Ranking, labels: Tensor) -> Tensor:
-        """How often such a pixel is right, (Ho,Wo), if it takes these labels (1,Ho,Wo) from its ranking."""
-        score = self.segmenter.model.recipe.decision.score
-        if score is None:
-            raise BadUsage(NO_SCORE)
-        return self._sure(score, classes, ranking, labels)
-
-    def _parts(
-        self, names: Asked, background: bool, strict_words: bool, points: Points | None, second: bool
-    ) -> tuple[AskedClasses, list[windowed.Part]]:
-        """The classes that are asked for, and the picture in parts with their rankings."""
-        if windowed.is_kept(self.size):
-            classes, whole = self.ranked(names, background, strict_words, points, second)
-            return classes, windowed.parts(self.size, partial(windowed.rows_of, whole))
-        classes = self.segmenter.classes(names, background, strict_words, self._at(points))
-        return classes, windowed.parts(
-            self.size,
-            lambda window: classes.rank(self.features, window, classes.unseen, on_it=bool(points), second=second),
-        )
-
-    def _rows(self, window: Window) -> "Scene":
-        return self if window.rows == slice(0, self.size[0]) else replace(self, window=window)
-
-    def distances(self, names: Asked = None, background: bool = True) -> Tensor:
-        """Distances (K,Ho,Wo) of every pixel to the classes."""
-        return self.segmenter.classes(names, background).distances(self.features, self.size)[0].cpu()
-
-    def explain(
-        self,
-        x: int,
-        y: int,
-        names: Asked = None,
-        *,
-        background: bool = True,
-        points: Points | None = None,
-        **values: float | None,
-    ) -> Explanation:
-        """Why the pixel in column x and row y takes its class."""
-        height, width = self.size
-        if not (0 <= x < width and 0 <= y < height):
-            raise BadUsage(f"The picture has columns 0 to {width - 1} and rows 0 to {height - 1}, got ({x}, {y}).")
-        classes = self.segmenter.classes(names, background, shown=self._at(points))
-        # What bilinear upsampling gives at this one pixel, as grid_sample counts from -1 to 1.
-        position = self.features.new_tensor([(2 * x + 1) / width - 1, (2 * y + 1) / height - 1]).view(1, 1, 1, 2)
-        feature = F.grid_sample(self.features, position, padding_mode="border", align_corners=False)
-        distances = classes.distances(feature, None).flatten()
-        order = distances.argsort(stable=True)[:2].tolist()
-        first, *rest = (Neighbour(classes.names[i], float(distances[i]), i not in classes.unseen) for i in order)
-        ranking = self._ranking_at(feature, classes, bool(points))
-        winners = {rule: classes.names[int(self._decision(rule, values).decide(ranking))] for rule in decision.RULES}
-        second = rest[0] if rest else None
-        ratio = first.distance / second.distance if second and second.distance else None
-        return Explanation(x, y, first, second, ratio, winners)
-
-    def _ranking_at(self, feature: Tensor, classes: AskedClasses, on_it: bool) -> Ranking:
-        """The ranking of one pixel, by its feature (1,C,1,1)."""
-        rivals = classes.regions(self.features) if on_it else None
-        return classes.with_examples(classes.rank_words(feature, None, classes.unseen), feature, None, rivals)
-
-    def _at(self, points: Points | None) -> Examples:
-        return examples.joined(*(self.example(name, listed) for name, listed in (points or {}).items()))
-
-    @cached_property
-    def _norms(self) -> Norms:
-        return decision.norms(self.features, self.window or self.size)
-
-    def _decision(self, rule: str | None, values: Mapping[str, float | None]) -> Decision:
-        return self.segmenter.model.recipe.decision.replace(rule, **values)
-
-    def _sure(self, score: Score | None, classes: AskedClasses, ranking: Ranking, labels: Tensor) -> Tensor:
-        """How often such a pixel is right, (Ho,Wo); the nearest other class is sought among those of the model too.
-
-        Without a score 1 - d / d', d the distance to its class and d' that to the nearest other one; at least 0.
-        """
-        taken, other = self._taken_and_other(classes, ranking, labels)
-        if score is None:
-            return (1 - taken / other).clamp(min=0).nan_to_num(0)[0].cpu()
-        unasked = tuple(name for name in self.segmenter.vocabulary.seen if name not in classes.words)
-        if unasked:
-            own = self.segmenter.model.prototypes(unasked)
-            known = decision.rank(self.features, own, (), self.window or self.size, self._norms)
-            other = torch.minimum(other, known.seen_distance)
-        new = torch.isin(labels, torch.tensor(classes.unseen, dtype=torch.int64, device=labels.device))
-        chance = score(taken, other, new)
-        if len(classes.shown):  # an example against what was trained, as Gaussians of one spread
-            margin = ranking.second_seen_distance.square() - ranking.seen_distance.square()
-            chance = torch.where(ranking.unseen == BY_EXAMPLE, torch.sigmoid(margin / 2), chance)
-        return chance[0].cpu()
-
-    def _taken_and_other(self, classes: AskedClasses, ranking: Ranking, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """The distance of every pixel to its class, and that to the nearest other one, (1,Ho,Wo) each."""
-        is_unseen = labels == ranking.unseen
-        taken = torch.where(is_unseen, ranking.unseen_distance, ranking.seen_distance)
-        other = torch.where(is_unseen, ranking.seen_distance, ranking.unseen_distance)
-        second = ranking.second_seen_distance
-        # Where the class is unseen and the nearest of all, the second nearest unseen one may be the nearest other, and
-        # the ranking does not hold it.
-        if len(classes.unseen) > 1 and (is_unseen & (taken < other)).any():
-            seen = [index for index in range(len(classes.names)) if index not in classes.unseen]
-            by_unseen = classes.rank(self.features, self.window or self.size, seen, self._norms)
-            second = torch.where(is_unseen, by_unseen.second_seen_distance, second)
-        return taken, torch.minimum(other, second)

@@ -27,9 +27,9 @@ from conftest import fresh_model, make_small, make_tiny
 from joem import Segmenter, data, engine, recipe, semantics
 from joem.data.files import read_labels
 from joem.engine.checkpoint import Checkpoints
-from joem.engine.model import Model
 from joem.engine.training import Run
 from joem.errors import JoemError
+from joem.model import Model
 from joem.onnx import OnnxModel
 from joem.picture_files import FORMATS
 from joem.web.decoding import read_picture

@@ -82,3 +82,19 @@ def test_the_backbone_takes_any_size_without_padding():
     assert isinstance(backbone.network, efficientnet_lite.EfficientNetLite)
     assert not backbone._pads
     assert backbone._rounds_up()  # what it is trusted to do
+
+
+@pytest.mark.parametrize("stride", [8, 32])
+def test_the_form_for_inference_makes_the_same_maps(stride):
+    torch.manual_seed(1)
+    network = EfficientNetLite("tf_efficientnet_lite1", stride).eval()
+    for module in network.modules():
+        if isinstance(module, torch.nn.BatchNorm2d):  # statistics, scales and shifts that matter
+            for tensor, low in ((module.running_var, 0.5), (module.running_mean, -0.2), (module.weight, 0.5)):
+                tensor.data.uniform_(low, low + 1)
+            module.bias.data.uniform_(-0.5, 0.5)
+    picture, quick = torch.randn(2, 3, 65, 97).double(), network.double().for_inference()
+    assert not any(isinstance(each, torch.nn.BatchNorm2d) for each in quick.modules())
+    with torch.no_grad():
+        for own, other in zip(network(picture), quick(picture), strict=True):
+            torch.testing.assert_close(own, other)

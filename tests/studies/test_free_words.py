@@ -5,7 +5,7 @@ import torch
 
 from conftest import fresh_model, make_small
 from joem import Segmenter, cli, data
-from joem.engine.model import Teaching
+from joem.model import Teaching
 from joem.studies import free_words
 
 

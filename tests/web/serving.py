@@ -17,7 +17,7 @@ from PIL import Image
 from joem import Segmenter, engine
 from joem.data.scenes import Scenes
 from joem.decision import Score
-from joem.engine.model import Model
+from joem.model import Model
 from joem.web import Limits, create_app
 from joem.web.gallery import generated
 from joem.web.server import configure, listen

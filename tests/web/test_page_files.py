@@ -26,7 +26,8 @@ from PIL import Image, ImageDraw
 from playwright.sync_api import expect
 
 from joem.decision import Score
-from joem.segmenter import Scene, Segmenter
+from joem.scene import Scene
+from joem.segmenter import Segmenter
 
 WORDS = ["red circle", "blue ring", "brown horse"]
 

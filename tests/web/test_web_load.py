@@ -15,7 +15,7 @@ from serving import as_file, connect, encode, later, listening, scene_image, sen
 
 from joem import Segmenter
 from joem.engine import return_freed_memory
-from joem.segmenter import Scene
+from joem.scene import Scene
 from joem.web import Limits, create_app, decoding
 from joem.web.access import Access
 from joem.web.cache import SceneCache, bytes_of

@@ -12,7 +12,8 @@ from PIL import Image
 from serving import HERE, as_file, connect, encode, scene_image, scored, send, unpack, untrained
 
 from joem.errors import JoemError
-from joem.segmenter import Scene, Segmenter
+from joem.scene import Scene
+from joem.segmenter import Segmenter
 from joem.web import Limits, create_app
 from joem.web.gallery import from_folder, generated, own_samples
 from joem.web.models import ServedModel, find_models

@@ -5,7 +5,6 @@ from joem.engine.evaluation import Evaluation, Evaluator, PictureScores, Scoring
 from joem.engine.fabric import launched, layout
 from joem.engine.looks import trained_features
 from joem.engine.memory import return_freed_memory, reuse_freed_memory
-from joem.engine.model import Model
 from joem.engine.new_class import add_class
 from joem.engine.problem import Problem, open_problem
 from joem.engine.starting import Forgetting, forgetting
@@ -13,6 +12,7 @@ from joem.engine.stored_maps import MapStore
 from joem.engine.training import train
 from joem.engine.verdict import verdict
 from joem.errors import Interrupted
+from joem.model import Model
 from joem.model_folder import check_folder
 
 __all__ = [

@@ -13,9 +13,9 @@ from typing import Any
 from torch import Tensor
 
 from joem import protocols, recipe
-from joem.engine.model import Model, Teaching
 from joem.errors import BadUsage, JoemError
 from joem.io import read_json
+from joem.model import Model, Teaching
 from joem.models.backbones.weights import file_tensors, misfits
 from joem.recipe import Recipe
 from joem.vocabulary import Vocabulary

@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.amp import GradScaler
 from torch.optim import Optimizer
 
-from joem.engine.model import VECTORS, Model, load_weights
 from joem.errors import BadUsage
 from joem.io import atomic_folder, damage_told, read_json, read_tensors, require, write_json, write_tensors
+from joem.model import VECTORS, Model, load_weights
 from joem.model_description import check_description
 from joem.model_folder import DESCRIPTION, WEIGHTS
 

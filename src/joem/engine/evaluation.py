@@ -11,10 +11,10 @@ from torch import Tensor
 from joem import data, decision, parallel, progress, scores
 from joem.data import Dataset
 from joem.decision import Decision, Ranking
-from joem.engine.model import Model
 from joem.engine.problem import Problem, open_problem
 from joem.engine.stored_maps import MapStore
 from joem.errors import BadUsage, JoemError
+from joem.model import Model
 from joem.models import FeatureMaps
 from joem.scores import Scores
 from joem.vocabulary import VOID, Vocabulary

@@ -5,9 +5,9 @@ from torch import Tensor
 
 from joem import data, losses
 from joem.engine.evaluation import encoded
-from joem.engine.model import Model
 from joem.engine.problem import Problem
 from joem.examples import TrainedFeatures
+from joem.model import Model
 from joem.vocabulary import VOID
 
 _PICTURES, _PIXELS = 300, 100

@@ -7,10 +7,10 @@ from torch import Tensor
 
 from joem import data, methods
 from joem.engine.fabric import launched
-from joem.engine.model import Model
 from joem.engine.problem import Problem
 from joem.engine.training import Run
 from joem.errors import BadUsage
+from joem.model import Model
 from joem.vocabulary import Vocabulary
 
 

@@ -9,10 +9,10 @@ from torch import Tensor, nn
 from joem import decision, methods, scores
 from joem.decision import Decision
 from joem.engine.evaluation import Evaluation, encoded, evaluate, spread_over
-from joem.engine.model import Model, word_vectors
 from joem.engine.problem import open_problem
 from joem.errors import BadUsage
 from joem.methods import Method
+from joem.model import Model, word_vectors
 from joem.recipe import Recipe
 from joem.vocabulary import Vocabulary
 

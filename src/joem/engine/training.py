@@ -19,7 +19,6 @@ from joem.engine.loading import Batch, check_batch, epoch_batches, stage_steps
 from joem.engine.looks import trained_features
 from joem.engine.memory import reuse_freed_memory
 from joem.engine.metrics_log import MetricsLog, has_rows
-from joem.engine.model import Model
 from joem.engine.optimisers import make_optimisers, set_rates
 from joem.engine.problem import Problem, open_problem
 from joem.engine.run_folder import alone_in
@@ -29,6 +28,7 @@ from joem.engine.stored_maps import CaptionSet, MapStore, PixelSet
 from joem.engine.teachers import Taught, teaching_of
 from joem.errors import BadUsage, Interrupted, JoemError, choose
 from joem.io import damage_told, writing
+from joem.model import Model
 from joem.models import Hypercolumns, Inputs
 from joem.parallel import ranks_that_say_yes, together
 from joem.recipe import Recipe

@@ -1,5 +1,6 @@
 """The part of a visual encoder that several heads can share: pictures to the maps of a backbone."""
 
+import itertools
 from typing import cast
 
 import torch
@@ -47,6 +48,7 @@ class Trunk(nn.Module):
         self.mean, self.std, self.side = mean, std, side
         self.freeze_norm, self.freeze_backbone = freeze_norm, freeze_backbone
         self.channels, self.strides = backbone.channels, backbone.strides
+        self._quick: tuple[list[tuple[int, int]], Trunk] | tuple[()] = ()  # in a tuple, so that it is no part of this
         if freeze_backbone:
             self.backbone.requires_grad_(False)
 
@@ -71,6 +73,15 @@ class Trunk(nn.Module):
             size = _with_shorter_side(pictures.shape[-2], pictures.shape[-1], self.side)
             pictures = _resized(pictures, size)
         return cast(FeatureMaps, self.backbone(pictures))
+
+    def for_inference(self) -> "Trunk":
+        """What makes the same maps, but for rounding, as fast as can be; kept until a weight changes."""
+        weights = itertools.chain(self.backbone.parameters(), self.backbone.buffers())
+        state = [(each.data_ptr(), 0 if each.is_inference() else each._version) for each in weights]
+        if not self._quick or self._quick[0] != state:
+            backbone = self.backbone.for_inference()
+            self._quick = (state, Trunk(backbone, self.mean, self.std, self.side).eval())
+        return self._quick[1]
 
     def train(self, mode: bool = True) -> "Trunk":
         """Training mode, except for what is frozen."""

@@ -114,7 +114,7 @@ def _other_words(name: str) -> Iterator[str]:
     """Other words for the same thing, from the table above and from WordNet."""
     yield from _listed(name)
     for form in singulars(name):
-        meanings = _meanings().get(plain(form), [])
+        meanings = _meanings(plain(form))
         if len(meanings) == 1:
             yield from meanings[0].names
 
@@ -141,10 +141,10 @@ def entries(which: str = "imagenet-22k") -> tuple[Entry, ...]:
     >>> entries("imagenet-1k")[345]
     Entry(names=('ox',), gloss='an adult castrated bull of the genus Bos; especially Bos taurus')
     """
-    rows = _wordnet()
-    if which == "imagenet-1k":
-        return tuple(row.entry for row in sorted((row for row in rows if row.first), key=lambda row: int(row.first)))
-    return tuple(row.entry for row in rows if row.larger in _LARGER[which])
+    if which == "imagenet-1k":  # the others begin with a tab, and there are many of them
+        rows = [_row(line) for line in _wordnet() if not line.startswith("\t")]
+        return tuple(row.entry for row in sorted(rows, key=lambda row: int(row.first)))
+    return tuple(row.entry for row in map(_row, _wordnet()) if row.larger in _LARGER[which])
 
 
 class _Row(NamedTuple):
@@ -155,10 +155,14 @@ class _Row(NamedTuple):
     entry: Entry
 
 
+def _row(line: str) -> _Row:
+    first, larger, names, gloss = line.split("\t")
+    return _Row(first, larger, Entry(tuple(names.split(", ")), gloss))
+
+
 @cache
-def _wordnet() -> list[_Row]:
-    rows = (line.split("\t") for line in _lines("wordnet.tsv.gz"))
-    return [_Row(first, larger, Entry(tuple(names.split(", ")), gloss)) for first, larger, names, gloss in rows]
+def _wordnet() -> tuple[str, ...]:
+    return _lines("wordnet.tsv.gz")
 
 
 @cache
@@ -176,13 +180,20 @@ def _lines(file: str) -> tuple[str, ...]:
     return tuple(gzip.decompress((_LEXICON / file).read_bytes()).decode("utf-8").rstrip("\n").split("\n"))
 
 
+def _meanings(word: str) -> list[Entry]:
+    """The entries of ImageNet-22k that have a word, as `plain` gives it, among their names."""
+    return [_row(_wordnet()[number]).entry for number in _numbers().get(word, [])]
+
+
 @cache
-def _meanings() -> dict[str, list[Entry]]:
-    """The entries of ImageNet-22k that have a word among their names."""
-    found: dict[str, list[Entry]] = {}
-    for entry in entries():
-        for name in entry.names:
-            found.setdefault(plain(name), []).append(entry)
+def _numbers() -> dict[str, list[int]]:
+    """In which lines of the lexicon the names of ImageNet-22k are, by what `plain` makes of them."""
+    rows = [line.split("\t", 3) for line in _wordnet()]
+    names = re.sub(r"[ _-]+", "", "\n".join(names if larger else "" for _, larger, names, _ in rows)).casefold()
+    found: dict[str, list[int]] = {}
+    for number, line in enumerate(names.split("\n")):
+        for name in filter(None, line.split(",")):
+            found.setdefault(name, []).append(number)
     return found
 
 
@@ -204,7 +215,7 @@ def gloss(name: str) -> str | None:
         shared = 2 * (not own.isdisjoint(names)) + len(others.intersection(names))
         return shared, names[0] in own, not others.isdisjoint(_words(entry.gloss)), entry in _entries_12k(), -len(names)
 
-    found = [entry for word in sorted(own | others) for entry in _meanings().get(word, [])]
+    found = [entry for word in sorted(own | others) for entry in _meanings(word)]
     return max(found, key=fit).gloss if found else None
 
 
@@ -219,12 +230,13 @@ def is_noun(word: str) -> bool:
     >>> is_noun("grass"), is_noun("quickly")
     (True, False)
     """
-    return plain(word) in _meanings()
+    return plain(word) in _numbers()
 
 
 @cache
 def _words_22k() -> frozenset[str]:
-    return frozenset(word for entry in entries() for name in entry.names for word in _words(name))
+    rows = (line.split("\t", 3) for line in _wordnet())
+    return frozenset(_words("\n".join(names for _, larger, names, _ in rows if larger)))
 
 
 @cache

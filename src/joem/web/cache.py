@@ -3,7 +3,7 @@
 from collections import OrderedDict
 from threading import Lock
 
-from joem.segmenter import Scene
+from joem.scene import Scene
 
 
 class SceneCache:

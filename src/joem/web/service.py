@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from joem import bands, decision
 from joem.examples import Examples
-from joem.segmenter import Scene, Segmenter
+from joem.scene import Scene
+from joem.segmenter import Segmenter
 from joem.semantics import alternatives
 from joem.vocabulary import colours
 from joem.web import wire

@@ -154,7 +154,7 @@ class OwnModel(Network):
 
     @cached_property
     def _model(self) -> Any:
-        from joem.engine.model import Model
+        from joem.model import Model
 
         return Model.load(self.file)
 

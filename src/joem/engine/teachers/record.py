@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from joem.engine.model import Teaching
 from joem.engine.stored_maps import CaptionSet
 from joem.engine.teachers.networks import open_network
 from joem.methods import Method
+from joem.model import Teaching
 from joem.recipe import Recipe
 
 if TYPE_CHECKING:  # problems are opened with teachers

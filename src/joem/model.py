@@ -89,8 +89,11 @@ class Model:
     @torch.no_grad()
     def features(self, pixels: Tensor) -> Tensor:
         """Visual features (1,C,H,W) of a picture (3,Ho,Wo) uint8."""
-        method = self.method.eval()
-        return method.features(method.trunk.normalised(pixels)[None].to(self._device))
+        method = self.method
+        if method.training:  # it takes a while to find out that it is not
+            method.eval()
+        pictures = method.trunk.normalised(pixels)[None].to(self._device)
+        return method.features(method.trunk.for_inference()(pictures))
 
     @property
     def _device(self) -> torch.device:
