@@ -3,12 +3,28 @@
 from collections.abc import Sequence
 from itertools import pairwise
 
+import pytest
 import torch
 import torch.nn.functional as F
 from hypothesis import strategies as st
 from torch import Tensor
 
+from joem.decision import compiled
+
 TIE = 1e-4  # relative difference below which two distances count as a tie
+
+
+@pytest.fixture(scope="module", params=["compiled", "torch"], autouse=True)
+def both_ways(request):
+    """Every test of a module that imports this is run with the compiled kernel, and with torch alone."""
+    if request.param == "compiled":
+        if compiled._library() is None:
+            pytest.skip("no C compiler")
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compiled, "_library", lambda: None)
+        yield
 
 
 def defined_distances(features: Tensor, prototypes: Tensor, size: Sequence[int] | None) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from slow_decisions import assert_as_defined, assert_close, defined_distances, problems
+from slow_decisions import assert_as_defined, assert_close, both_ways, defined_distances, problems  # noqa: F401
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 

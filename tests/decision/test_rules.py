@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from slow_decisions import assert_as_defined, defined_distances, problems
+from slow_decisions import assert_as_defined, both_ways, defined_distances, problems  # noqa: F401
 
 from joem import decision
 from joem.decision import RULES, Decision, Ranking

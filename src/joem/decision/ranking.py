@@ -77,10 +77,10 @@ def distances(features: Tensor, prototypes: Tensor, size: Sequence[int] | None =
     result = features.new_empty((len(features), *work.size, len(prototypes)), dtype=work.dtype)
 
     def fill(band: Band) -> None:
-        norms = squared_norms(band).unsqueeze(1)
+        norms, pixels_of_band = squared_norms(band).unsqueeze(1), band.pixels()
         targets = torch.split(result[band.image, band.rows].flatten(0, 1), search.BLOCK, dim=1)
         for mu, target in zip(torch.split(work.prototypes, search.BLOCK), targets, strict=True):
-            table, parts = scores(band, *affine(mu)), band.pixels.split(search.BLOCK)
+            table, parts = scores(band, *affine(mu)), pixels_of_band.split(search.BLOCK)
             rows = len(parts[0].starts)
             for pixels, norm, part in zip(parts, torch.split(norms, rows), torch.split(target, rows), strict=True):
                 part.copy_((norm - pixels.interpolate(table)).clamp_(min=0).sqrt_())
@@ -154,7 +154,7 @@ def rank(
     result = Ranking(*(features.new_empty(shape, dtype=dtype) for dtype in dtypes))
 
     def fill(band: Band) -> None:
-        best = find_best(band, blocks, with_second=True)
+        best = find_best(band, blocks, 2, with_second=True)
         squares = squared_norms(band) if known is None else known.squares[band.image, band.rows].flatten()
         scores = torch.cat((best.first, best.second))
         seen_distance, unseen_distance, second = (squares - scores).clamp_(min=0).sqrt_()
@@ -193,7 +193,7 @@ def nearest(features: Tensor, prototypes: Tensor, size: Sequence[int] | None = N
 
     def fill(band: Band) -> None:
         target = labels[band.image, band.rows]
-        target.copy_(find_best(band, blocks).label.view_as(target))
+        target.copy_(find_best(band, blocks, 1).label.view_as(target))
 
     work.each_band(fill)
     return labels

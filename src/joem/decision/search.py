@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from joem.decision import compiled
 from joem.errors import BadUsage, JoemError
 
 BUDGET = 24 << 20
@@ -87,7 +88,15 @@ class Band(NamedTuple):
     features: Tensor  # (C,h,W), shifted by the mean feature
     vertical: Axis  # from the h rows
     horizontal: Axis
-    pixels: Pixels
+
+    @property
+    def axes(self) -> tuple[Axis, Axis]:
+        """Where its rows and columns lie among the features."""
+        return self.vertical, self.horizontal
+
+    def pixels(self) -> Pixels:
+        """All of its pixels."""
+        return _pixels(self.vertical, self.horizontal, self.features.shape[2])
 
 
 class Block(NamedTuple):
@@ -127,6 +136,7 @@ class Work:
         self._features = features.expand(batch, channels, max(height, 2), max(width, 2))
         self.centre = features.mean((0, 2, 3), dtype=self.dtype) if centre is None else centre
         self.prototypes = prototypes.to(self.dtype) - self.centre
+        self.is_compiled = compiled.is_usable(self.centre)
         source = self._features.shape[2:]
         down, self._horizontal = map(partial(_axis, like=self.centre), source, (whole.height, whole.width))
         self._vertical = Axis(*(part[whole.rows] for part in down))
@@ -138,6 +148,9 @@ class Work:
 
     def _block(self, sides: Sequence[Tensor]) -> Block:
         classes = sum(map(len, sides))
+        if self.is_compiled:
+            labels = torch.cat(list(sides))
+            return Block(labels, *affine(self.prototypes[labels]), classes, len(sides[0]))
         per_group = math.ceil(classes / _GROUPS) if classes > 2 * _GROUPS else 1
         while per_group > 1 and sum(math.ceil(len(side) / per_group) for side in sides) > _GROUPS:
             per_group += 1
@@ -165,16 +178,14 @@ class Work:
         classes = len(self.prototypes)
         # Numbers held per row: some for each pixel, and the features and scores below it in two copies.
         numbers = 32 * self.size[1] + 2 * width * (channels + min(classes, BLOCK)) * height / self._height
-        bands = math.ceil(self.size[0] * numbers * self.dtype.itemsize / BUDGET)
+        bands = math.ceil(self.size[0] * numbers * self.dtype.itemsize / (BUDGET / 2 if self.is_compiled else BUDGET))
         return math.ceil(self.size[0] / bands)
 
     def _band(self, image: int, rows: slice) -> Band:
         low, step = (part[rows] for part in self._vertical)
         first, last = int(low[0]), int(low[-1]) + 1
         features = self._features[image, :, first : last + 1].to(self.dtype) - self.centre[:, None, None]
-        vertical = Axis(low - first, step)
-        pixels = _pixels(vertical, self._horizontal, features.shape[2])
-        return Band(image, rows, features.contiguous(), vertical, self._horizontal, pixels)
+        return Band(image, rows, features.contiguous(), Axis(low - first, step), self._horizontal)
 
 
 def _axis(source: int, target: int, like: Tensor) -> Axis:
@@ -226,6 +237,8 @@ def squared_norms(band: Band) -> Tensor:
         return (a * b).sum(0).T  # columns first, as `along` takes them
 
     v = band.features
+    if compiled.is_usable(v):
+        return compiled.squared_norms(v, band.axes).flatten()
     left, right = v[:, :, :-1], v[:, :, 1:]
     squares = along(band.horizontal, dot(v, v), 2 * dot(left, right)).T
     diagonals = dot(left[:, :-1], right[:, 1:]) + dot(right[:, :-1], left[:, 1:])
@@ -233,11 +246,24 @@ def squared_norms(band: Band) -> Tensor:
     return along(band.vertical, squares, 2 * products).flatten()
 
 
-def find_best(band: Band, blocks: list[Block], with_second: bool = False) -> Best:
+def find_best(band: Band, blocks: list[Block], sides: int, with_second: bool = False) -> Best:
     """The best of all blocks; -inf and -1 where a side has no class."""
-    first, second, label = reduce(_better, (_best_in_block(band, block, with_second) for block in blocks))
+    if compiled.is_usable(band.features):
+        return _find_best_compiled(band, blocks, sides, with_second)
+    pixels = band.pixels()
+    first, second, label = reduce(_better, (_best_in_block(band, pixels, block, with_second) for block in blocks))
     hopeless = _hopeless(first.dtype) / 2  # interpolation may have changed its last digit
     return Best(F.threshold(first, hopeless, -math.inf), F.threshold(second, hopeless, -math.inf), label)
+
+
+def _find_best_compiled(band: Band, blocks: list[Block], sides: int, with_second: bool) -> Best:
+    pixels = len(band.vertical.low) * len(band.horizontal.low)
+    nothing = band.features.new_full((sides + 1, pixels), -math.inf)
+    best = Best(nothing[1:], nothing[:1], torch.full((sides, pixels), -1))
+    for block in blocks:
+        table = scores(band, block.weight, block.bias)
+        compiled.search(table, band.features.shape[2], block.labels, block.window, band.axes, best, with_second)
+    return best
 
 
 def _better(a: Best, b: Best) -> Best:
@@ -245,12 +271,12 @@ def _better(a: Best, b: Best) -> Best:
     return Best(a.first.maximum(b.first), second, torch.where(b.first > a.first, b.label, a.label))
 
 
-def _best_in_block(band: Band, block: Block, with_second: bool) -> Best:
+def _best_in_block(band: Band, pixels: Pixels, block: Block, with_second: bool) -> Best:
     table = scores(band, block.weight, block.bias)
     by_group = None
     if table.shape[1] > block.groups:
         by_group = _transposed(table.view(len(table), -1, block.groups)).flatten(0, 1)
-    parts = [_best_column(table, by_group, pixels, block, with_second) for pixels in band.pixels.split(2 * _GROUPS)]
+    parts = [_best_column(table, by_group, part, block, with_second) for part in pixels.split(2 * _GROUPS)]
     first, second, column = (torch.cat(part, 1) for part in zip(*parts, strict=True))
     return Best(first, second, block.labels[column])
 
