@@ -5,6 +5,7 @@ one, such as that of an earlier version, in turns.
 """
 
 import argparse
+import io
 import itertools
 import tempfile
 from collections.abc import Callable
@@ -75,6 +76,23 @@ def compared(model: Segmenter, other: Segmenter) -> None:
             print(f"  {kind:<26}{own:8.1f} ms, other {others:8.1f} ms, ratio {own / others:.2f}")
 
 
+def against_the_backbone(model: Segmenter) -> None:
+    """A whole prediction, from the bytes of a JPEG file to labels, against the backbone as torch runs it."""
+    pixels, trunk, file = picture(), model.model.method.trunk, io.BytesIO()
+    Image.fromarray(pixels.permute(1, 2, 0).numpy()).save(file, "JPEG", quality=90)
+    batch, names = trunk.normalised(pixels)[None], list(protocols.get("voc-zs3-4").vocabulary.names)
+    kinds: dict[str, Callable[[], object]] = {
+        "the backbone alone": lambda: trunk(batch),
+        "its form for inference": lambda: trunk.for_inference()(batch),
+        "encoding": lambda: model.encode(pixels),
+        "decoding, encoding, 21 classes": lambda: model(file.getvalue(), names),
+    }
+    with torch.inference_mode():
+        found = measure_in_turns(list(kinds.values()), [1] * len(kinds), rounds=12)
+    for kind, each in zip(kinds, found, strict=True):
+        print(f"  {kind:<32}{1e3 * each.seconds:8.1f} ms   {each.seconds / found[0].seconds:5.2f} x the backbone alone")
+
+
 def several_at_once(model: Segmenter) -> None:
     method = model.model.method.eval()
     batch = torch.randn(4, 3, 512, 512)
@@ -123,6 +141,8 @@ def main() -> None:
         "DeepLabV3+/EfficientNet-lite0, GloVe": small,
         "the model in the box, MiniLM": Segmenter.load(),
     }
+    print("The model in the box against its backbone")
+    against_the_backbone(models["the model in the box, MiniLM"])
     for name, model in models.items():
         print(name)
         deciding_again(model)

@@ -1,6 +1,5 @@
 """The command line: thin, quick to start, errors on stderr, exit 0 (done), 1 (failed) or 2 (bad usage)."""
 
-import atexit
 import gc
 import inspect
 import io
@@ -55,7 +54,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     if argv is None:  # the process is ours: torch loads a tenth faster if nobody looks for garbage in what it keeps
         gc.set_threshold(50_000, 20, 20)
-        atexit.register(gc.freeze)  # nor at the end
     # Before torch is loaded: on busy cores, threads that wait for each other by spinning take a third of the time.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     if isinstance(sys.stdout, io.TextIOWrapper):
