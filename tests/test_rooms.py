@@ -29,13 +29,14 @@ ORDER = [
         "parallel",
         "progress",
         "jobs",
+        "shards",
         "examples",
     ),
     *("semantics", "data", "pictures", "models", "losses", "decision", "scores"),
     *("methods", "recipe", "model", "engine", "calibration"),
-    *("overlay", "refinement", "exchange", "result", "tiles", "asking", "classes"),
+    *("overlay", "refinement", "exchange", "parquet_files", "saving", "result", "tiles", "asking", "classes"),
     *("hub", "windowed", "scene", "segmenter", "bands", "onnx"),
-    "prediction",
+    *("prediction", "cluster"),
     *("report", "studies", "web", "cli"),
 ]
 """From top to bottom: a room imports only from rooms before it."""

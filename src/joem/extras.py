@@ -16,6 +16,8 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "serve": ("fastapi", "prometheus_client", "uvicorn"),
     "hub": ("huggingface_hub",),
     "teachers": ("ai_edge_litert",),
+    "parquet": ("pyarrow",),
+    "ray": ("ray", "pyarrow"),
 }
 """The modules that each extra brings, as they are imported."""
 

@@ -1,25 +1,34 @@
 """Commands that use a trained model: predict, export, import-checkpoint, serve."""
 
+import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import groupby
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from joem import decision, extras
+from joem import __version__, decision, extras
 from joem.cli import checks
 from joem.cli.checks import ShownClass
-from joem.cli.output import Incomplete
+from joem.cli.output import Incomplete, own_thread_only
 from joem.cli.parser import Changes, Names, RuleValues, Told
 from joem.errors import JoemError
-from joem.model_folder import DEFAULT_MODEL
-from joem.web import Limits
+from joem.model_folder import DEFAULT_MODEL, fingerprint
+from joem.shards import Shard
+from joem.web import Limits, Scale
 
 if TYPE_CHECKING:
+    from joem import cluster, prediction
     from joem.segmenter import Segmenter
 
 Form = Literal["coco", "label-studio", "cvat", "cut-outs", "scores"]
 """What `exchange.WRITERS` writes."""
+Format = Literal["folders", "parquet", "both"]
+"""What `saving.Saving` keeps."""
+Engine = Literal["local", "ray"]
+_MOST_TOLD = 100  # failures of pictures that are counted
 
 
 def predict(
@@ -41,7 +50,12 @@ def predict(
     vectors: Path | None = None,
     device: str = "cpu",
     jobs: int = 1,
-    out: Path = Path("predictions"),
+    format: Format = "folders",
+    rows: int = 1000,
+    shard: str = "1/1",
+    skip_done: bool = False,
+    engine: Engine = "local",
+    out: str = "predictions",
 ) -> Told:
     """Segment your own pictures with your own words.
 
@@ -69,17 +83,25 @@ def predict(
         vectors: where the model's word-vector file is now.
         device: where the networks run: cpu, cuda, mps, or auto for what there is.
         jobs: pictures worked on at the same time.
+        format: a folder with files for each picture, Parquet files of many pictures (masks as run lengths, scores), or
+            both.
+        rows: pictures in a Parquet file.
+        shard: I/N takes the I-th of N parts of the pictures, for N machines with the same command; chosen by a hash of
+            the path as it is given.
+        skip_done: leave out the pictures whose results are there, whatever stopped the run before.
+        engine: this process, or the Ray cluster of RAY_ADDRESS (one on this machine if it is not set) with --jobs
+            workers; --format parquet. Pictures and --out may then be addresses of object stores, s3://... or gs://....
         out: folder for the results.
     """
     checks.values_of_rule(rule, values)
     checks.model(model, vectors)
-    shown = checks.examples(example or ())
-    from joem import prediction, progress
+    shown, part = checks.examples(example or ()), Shard.parse(shard)
+    checks.engine(engine, format, save, [*images, out])
+    from joem import cluster, prediction, saving
 
-    pictures = prediction.find_pictures(images, sys.stdin, results=out)
-    if not any(picture.exists() for picture in pictures):
-        raise JoemError("\n".join(f"There is no picture {str(picture)!r}." for picture in pictures))
-    segmenter = _segmenter(model, vectors, device, prompt, shown)
+    pictures = _pictures(images, on_ray := engine == "ray", out)
+    load = partial(_segmenter, model, vectors, device, prompt, shown)
+    segmenter = _segmenter(model, vectors, "cpu", prompt, shown) if on_ray else load()
     names = _wanted(segmenter, classes, add or (), shown)
     decision.check_values(rule or segmenter.model.recipe.decision.rule, values)
     request = prediction.Request(
@@ -87,9 +109,38 @@ def predict(
     )
     for note in segmenter.classes(names, not no_background, strict_words).notes:
         print(f"joem: {note}", file=sys.stderr)
+    kept = saving.Saving(format, rows, part, skip_done, _identity(model, prompt, example or (), request))
+    if on_ray:
+        request.check(segmenter)
+        with own_thread_only():
+            parts = cluster.predict(load, pictures, request, out, kept, workers=jobs, on_gpus=device != "cpu")
+            return (yield from _told_of_parts(parts))
+    work = prediction.predict(segmenter, [*map(Path, pictures)], request, Path(out), jobs, kept)
+    return (yield from _told_of_parts(_parts_of(work)) if kept.in_parquet else _told_of_pictures(work, save, out))
+
+
+def _pictures(images: Sequence[str], on_ray: bool, out: str) -> list[str]:
+    from joem import cluster, prediction
+
+    if on_ray:
+        return cluster.find_pictures(images, sys.stdin, results=out)
+    found = [str(path) for path in prediction.find_pictures(images, sys.stdin, results=Path(out))]
+    if not any(map(os.path.exists, found)):
+        raise JoemError("\n".join(f"There is no picture {picture!r}." for picture in found))
+    return found
+
+
+def _identity(
+    model: str | None, prompt: str | None, example: Sequence[str], request: "prediction.Request"
+) -> dict[str, Any]:
+    """What makes a result what it is, to know it again."""
+    made = {"joem": __version__, "model": fingerprint(model or DEFAULT_MODEL), "prompt": prompt}
+    return {**made, "example": list(example), **request.identity()}
+
+
+def _told_of_pictures(work: Iterable["prediction.Done"], save: Sequence[str], out: str) -> Told:
     found, failed = [], []
-    work = prediction.predict(segmenter, pictures, request, out, jobs)
-    for done in progress.track(work, "segmenting", len(pictures)):
+    for done in work:
         if done.found is None:
             failed.append(str(done.error))
             continue
@@ -97,9 +148,35 @@ def predict(
         areas = sorted(done.found["areas"].items(), key=lambda item: -item[1])
         yield f"{done.picture}: " + ", ".join(f"{name} {share:.0%}" for name, share in areas if share >= 0.005)
         yield f"  {done.folder}/" + ", ".join(("overlay.png", "mask.png", "result.json", *save))
-    yield from _joined(found, save, out)
-    told = "\n  ".join(failed)
-    return Incomplete(found, f"{len(failed)} of {len(pictures)} pictures failed:\n  {told}" if failed else None)
+    yield from _joined(found, save, Path(out))
+    return Incomplete(found, _failure(failed, len(failed), len(found) + len(failed)))
+
+
+def _parts_of(work: Iterable["prediction.Done"]) -> "Iterator[cluster.Part]":
+    """What was written, file by file; a picture that failed is told at once."""
+    from joem.cluster import Part
+
+    for _, together in groupby(work, lambda done: done.error or done.folder):
+        for number, done in enumerate(together, 1):
+            written = Part(str(done.folder), number, ()) if done.found else Part(None, 0, (str(done.error),))
+        yield written
+
+
+def _told_of_parts(parts: "Iterable[cluster.Part]") -> Told:
+    """Tell of files of many pictures; the pictures are counted, not listed."""
+    count, failed = 0, 0
+    told: list[str] = []
+    for part in parts:
+        count, failed = count + part.pictures, failed + len(part.errors)
+        told += part.errors[: _MOST_TOLD - len(told)]
+        if part.file is not None:
+            yield f"{part.file}: {part.pictures} pictures"
+    return Incomplete({"pictures": count, "failed": failed}, _failure(told, failed, count + failed))
+
+
+def _failure(told: Sequence[str], failed: int, count: int) -> str | None:
+    listed = [*told, "..."] if len(told) < failed else told
+    return "\n  ".join([f"{failed} of {count} pictures failed:", *listed]) if failed else None
 
 
 def _joined(found: Sequence[Mapping[str, Any]], save: Sequence[str], out: Path) -> Iterator[str]:
@@ -210,6 +287,8 @@ def serve(
     samples: Path | None = None,
     vectors: Path | None = None,
     limits: Limits,
+    engine: Engine = "local",
+    scale: Scale,
     json: bool = False,
 ) -> Told:
     """A web page and a REST API on a model.
@@ -232,9 +311,12 @@ def serve(
         samples: folder of pictures for the page to offer, with words in NAME.txt; samples/ of the model if not given.
         vectors: where the model's word-vector file is now.
         limits: bounds of what requests may cost.
+        engine: this process, or replicas on the Ray cluster of RAY_ADDRESS (one on this machine if it is not set).
+        scale: how many replicas there are, with --engine ray.
         json: print the address as JSON once it can be called.
     """
     checks.model(model, vectors)
+    checks.replicas(engine, scale != Scale(), trusted_proxies)
     from joem.web import serve as run
     from joem.web.gallery import own_samples
     from joem.web.models import find_models
@@ -243,10 +325,17 @@ def serve(
     token = read_token(token_file) if token_file else None
     others = find_models(models) if models else {}
     chosen = model or (str(next(iter(others.values()))) if others else DEFAULT_MODEL)
-    segmenter = _segmenter(chosen, vectors, device, prompt)
+    load = partial(_segmenter, chosen, vectors, device, prompt)
     announce = (lambda address: print(dumps({"address": address}), flush=True)) if json else None
     pictures, name = samples or own_samples(Path(chosen)), Path(chosen).name.removesuffix(".onnx")
-    run(segmenter, host, port, limits, token, pictures, allowed_hosts, trusted_proxies, announce, name, others)
+    if engine == "ray":
+        from joem.web import replicas
+
+        told = {"limits": limits, "token": token, "sample_folder": pictures, "allowed_hosts": allowed_hosts}
+        with own_thread_only():
+            replicas.serve(load, scale, host, announce, port=port, name=name, others=others, **told)
+    else:
+        run(load(), host, port, limits, token, pictures, allowed_hosts, trusted_proxies, announce, name, others)
     yield from ()
 
 
