@@ -178,8 +178,10 @@ def report(
     loaded, problem = load(run, device, root, workers, need_unseen=True)
     file = out or run / "report.html"
     found = run_page.write(loaded, problem, run, file, (pair[0], pair[1]) if pair else None, figures)
+    for name, count, which in run_page.taken_out(loaded):
+        yield f"{count} names of ImageNet taken out for {name}: {which}"
     yield f"{found.own.scores}\nReport: {file}"
-    return found.own.to_dict()
+    return {**found.own.to_dict(), "names_taken_out": loaded.method.names_taken_out}
 
 
 def compare_pictures(

@@ -76,7 +76,9 @@ class Model:
         """A model with fresh weights, drawn from torch's random numbers."""
         source = _semantics(recipe, vocabulary)
         vectors = source.vectors(vocabulary.names)
-        method = methods.get(recipe.method.name)(recipe.model, recipe.method, vocabulary, vectors)
+        kind = methods.get(recipe.method.name)
+        recipe = replace(recipe, method=kind.with_vocabulary(recipe.method, vocabulary))
+        method = kind(recipe.model, recipe.method, vocabulary, vectors)
         method.learn_names(source)
         return cls(recipe, vocabulary, source, vectors, method)
 

@@ -1,6 +1,6 @@
 """The teacher of names: the backbone's own ImageNet classifier, applied at every pixel."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 import torch
@@ -9,14 +9,14 @@ from torch import Tensor, nn
 from joem.methods.experts.view import View
 from joem.models import ImageNetClassifier
 from joem.semantics import Semantics, imagenet
+from joem.semantics.giveaways import giveaways
 from joem.settings import ModelSettings
-from joem.vocabulary import Vocabulary
 
 Which = Literal["none", "strict", "all"]
 
 
 class NamesTeacher(nn.Module):
-    """Knows a thousand names without a mask; `strict` leaves out every kind of an unseen class.
+    """Knows a thousand names without a mask; `strict` leaves out those that give an unseen class away.
 
     Args:
         channels: those of the backbone's last map.
@@ -47,9 +47,6 @@ class NamesTeacher(nn.Module):
         return (logits / temperature).softmax(dim=1)
 
 
-def taught_names(which: Which, vocabulary: Vocabulary, without: Sequence[str]) -> list[int]:
-    """Which of ImageNet's classes teach: all, or with `strict` none that is a kind of an unseen class."""
-    hidden: set[int] = set()
-    if which == "strict":
-        hidden = set().union(*(imagenet.kinds_of(name) for name in (*vocabulary.unseen, *without)))
-    return [index for index in range(len(imagenet.names())) if index not in hidden]
+def left_out(unseen: Iterable[str]) -> tuple[int, ...]:
+    """The classes of ImageNet that `strict` leaves out because they give an unseen class away."""
+    return tuple(sorted(set().union(*(giveaways(name) for name in unseen))))
