@@ -288,10 +288,12 @@ class MethodSettings:
     Args:
         name: which system to train.
         stage_lengths: length of a stage in multiples of train.epochs, by its name; 1 for those not given.
+        stage_rates: learning rates of a stage in multiples of those of train, by its name; 1 for those not given.
     """
 
     name: str
     stage_lengths: dict[str, Weight] = dataclasses.field(default_factory=dict)
+    stage_rates: dict[str, Weight] = dataclasses.field(default_factory=dict)
 
 
 @settings

@@ -61,8 +61,8 @@ def test_every_method_runs_in_one_comparison_and_is_written(recipe, tmp_path):
     assert head[-1] == "adding a class"
     for name in ("JoEm", "SPNet", "DeViSE"):
         assert costs[name].endswith(" ms")
-    assert costs["ZS3Net"].endswith("s, trains classify")
-    assert costs["CSRL-style"].endswith("s, trains generate and classify")
+    assert costs["ZS3Net"].endswith("s, trains transfer")
+    assert costs["CSRL-style"].endswith("s, trains transfer")
     assert costs["supervised (sees every mask)"] == "masks needed"
 
 

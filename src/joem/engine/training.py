@@ -171,7 +171,7 @@ class Run:
 
     def _stage_ends(self) -> list[int]:
         """The step at which every stage ends."""
-        for name in self.recipe.method.stage_lengths:
+        for name in (*self.recipe.method.stage_lengths, *self.recipe.method.stage_rates):
             choose(f"stage of {self.recipe.method.name}", name, self.model.method.stages)
         return list(accumulate(stage_steps(self.recipe, self.stages, len(self.pictures))))
 
@@ -262,7 +262,8 @@ class Run:
         settings = self.recipe.train
         start = self.ends[self.stage - 1] if self.stage else 0
         length = self.ends[self.stage] - start
-        set_rates(self.optimisers, settings, self.step - start, length, self.steps_per_epoch)
+        rate = self.recipe.method.stage_rates.get(self.stages[self.stage], 1.0)
+        set_rates(self.optimisers, settings, self.step - start, length, self.steps_per_epoch, rate)
         weight_sum = torch.zeros((), device=self.fabric.device)
         sums: dict[str, Tensor] = {}
         parts = list(

@@ -35,7 +35,7 @@ class SPNet(ProjectionMethod):
     settings_class = SPNetSettings
     settings: SPNetSettings
     title: ClassVar[str] = "SPNet"
-    rule: ClassVar[str] = "cs"
+    rule: ClassVar[str] = "probability"
 
     def __init__(self, model: ModelSettings, settings: SPNetSettings, vocabulary: Vocabulary, vectors: Tensor) -> None:
         super().__init__(model, settings, vocabulary, vectors)

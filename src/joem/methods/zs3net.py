@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from joem.methods.base import Objective, head_channels
-from joem.methods.generative import GenerativeMethod, GenerativeSettings, hidden_and_output, with_noise
+from joem.methods.generative import GenerativeMethod, GenerativeSettings, layers, with_noise
 from joem.settings import MethodSettings, ModelSettings, Share, settings
 from joem.vocabulary import VOID, Vocabulary
 
@@ -40,7 +40,7 @@ class ZS3Net(GenerativeMethod):
         if settings.graph_context:
             self.generator = _GraphConvolutions(*sizes)
         else:
-            self.generator = hidden_and_output(*sizes)
+            self.generator = layers(sizes)
         if settings.self_training > 0:
             self.stages = (*self.stages, "self_train")
             self.new_class_stages = (*self.new_class_stages, "self_train")
@@ -95,8 +95,8 @@ class _GraphConvolutions(nn.Module):
 
     def __init__(self, inputs: int, hidden: int, outputs: int) -> None:
         super().__init__()
-        layers = hidden_and_output(inputs, hidden, outputs)
-        self.first, self.last = layers[:-1], layers[-1]
+        both = layers([inputs, hidden, outputs])
+        self.first, self.last = both[:-1], both[-1]
 
     def forward(self, nodes: Tensor, adjacency: Tensor) -> Tensor:
         result: Tensor = self.last(adjacency @ self.first(adjacency @ nodes))
