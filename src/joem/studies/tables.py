@@ -14,7 +14,8 @@ from joem.studies.rows import Row
 Table = tuple[list[str], list[list[str]]]
 
 _CAPTIONS = {
-    "scores": "Mean and deviation over the seeds, in percent. {origin}.",
+    "scores": "Mean and deviation over the seeds, in percent. {origin}. AUSUC is the area under the seen-unseen curve "
+    "of calibrated stacking, whatever the rule.",
     "rules": "hIoU by every rule, for the methods that calibrate; the others decide by NN. Rules compare distances; "
     "docs/concepts/systems.md says what distance is where a method has a classifier.",
     "classes": "IoU of every class, the mean over the seeds. Classes with a star are unseen.",
@@ -65,15 +66,25 @@ def _caption(name: str, comparison: Comparison) -> str:
 
 
 def score_table(comparison: Comparison) -> Table:
-    """Seen, unseen, hIoU (mean ± deviation over seeds), the published three; if timed, the cost of adding a class."""
+    """Seen, unseen, hIoU and AUSUC (mean ± deviation over seeds), the published three; if timed, what a class costs."""
     paper = f"paper, {comparison.published_on}" if comparison.published_on else "paper"
     published = [f"{paper}: {name}" for name in ("seen", "unseen", "hIoU")]
-    head = ["", "rule", "seen", "unseen", "hIoU", *published, *(["adding a class"] if comparison.timed else [])]
+    head = [
+        "",
+        "rule",
+        "seen",
+        "unseen",
+        "hIoU",
+        "AUSUC",
+        *published,
+        *(["adding a class"] if comparison.timed else []),
+    ]
     body = [
         [
             row.title,
             row.rule.upper(),
             *map(_mean, comparison.summary(row).values()),
+            _mean(comparison.ausuc(row)),
             *_published(row.published),
             *([_cost(row, comparison)] if comparison.timed else []),
         ]
