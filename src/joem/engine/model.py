@@ -31,7 +31,8 @@ class Teaching:
     """Words that a model was taught, and by whom.
 
     Attributes:
-        how: by masks, by the names of a classifier, by another network (teacher), or by captions.
+        how: by masks, by the names of a classifier, by another network (teacher), by captions, or by pictures of unseen
+            classes that it labels itself (unlabelled).
         who: the data or the network.
         saw: what it had seen itself.
         words: what it taught.

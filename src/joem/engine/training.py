@@ -98,6 +98,11 @@ class Run:
         self.fabric.seed_everything(settings.seed, verbose=False)
         self.model = self.given or first_model(self.recipe, self.problem.vocabulary, self.start)
         self.stages = self.stages or self.model.method.stages
+        if self.recipe.data.transductive and "self_train" not in self.model.method.stages:
+            raise BadUsage(
+                f"data.transductive brings pictures without labels, and {self.recipe.method.name} does not label them "
+                "itself: set --method.self_training 0.25 of zs3net or spnet, or leave it out."
+            )
         # The one door through which unseen masks may come: a method that says it sees every mask.
         every_mask = self.model.method.sees_every_mask
         self.masks = self.problem.vocabulary.with_unseen(()) if every_mask else self.problem.vocabulary

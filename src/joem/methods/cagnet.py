@@ -1,5 +1,6 @@
 """CaGNet: features made from words and a code of the surroundings, against a discriminator (Gu 2020)."""
 
+import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -101,7 +102,7 @@ class CaGNet(ClassifierMethod):
 
     def words(self, classes: Tensor) -> Tensor:
         """Word vectors (...,D) of classes, as long as a code of N(0, 1) is on average: shorter ones drown beside it."""
-        return F.normalize(self.vectors[classes], dim=-1) * self.settings.noise**0.5
+        return F.normalize(self.vectors[classes], dim=-1) * math.sqrt(self.settings.noise)
 
     def make(self, classes: Sequence[int], count: int, labels: Tensor | None = None) -> Tensor:
         """Features (count, len(classes), C) of some classes, from words and random codes."""

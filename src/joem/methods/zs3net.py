@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from joem.methods.base import Objective, head_channels
 from joem.methods.generative import GenerativeMethod, GenerativeSettings, layers, with_noise
+from joem.methods.self_training import pseudo_labels, surest
 from joem.settings import MethodSettings, ModelSettings, Share, settings
 from joem.vocabulary import VOID, Vocabulary
 
@@ -17,7 +18,8 @@ class ZS3NetSettings(GenerativeSettings):
     """ZS3Net.
 
     Args:
-        self_training: the share of the most confident void pixels that get a pseudo-label; 0 is off.
+        self_training: the share of the void pixels taken for an unseen class, the most confident ones, that get a
+            pseudo-label in one more stage; 0 is off. With data.transductive, pictures of unseen classes are void.
         graph_context: generate from the graph of which classes touch in a picture.
     """
 
@@ -84,10 +86,7 @@ class ZS3Net(GenerativeMethod):
         confidence, predicted = self.classifier(features).softmax(dim=1).max(dim=1)
         unseen = torch.isin(predicted, torch.tensor(self.vocabulary.unseen_indices, device=labels.device))
         candidates = unseen & (labels == VOID)
-        if not candidates.any():
-            return labels
-        threshold = confidence[candidates].quantile(1 - self.settings.self_training)
-        return torch.where(candidates & (confidence >= threshold), predicted, labels)
+        return pseudo_labels(labels, predicted, surest(confidence, candidates, self.settings.self_training))
 
 
 class _GraphConvolutions(nn.Module):
