@@ -15,7 +15,7 @@ from torch import Tensor
 from joem import data, methods, progress
 from joem.engine.checkpoint import Checkpoints
 from joem.engine.fabric import launched, random_states, set_random_states, share_batch_statistics
-from joem.engine.loading import Batch, check_batch, epoch_batches, stage_steps
+from joem.engine.loading import Batch, check_batch, check_labelling, epoch_batches, stage_steps
 from joem.engine.looks import trained_features
 from joem.engine.memory import reuse_freed_memory
 from joem.engine.metrics_log import MetricsLog, has_rows
@@ -98,11 +98,7 @@ class Run:
         self.fabric.seed_everything(settings.seed, verbose=False)
         self.model = self.given or first_model(self.recipe, self.problem.vocabulary, self.start)
         self.stages = self.stages or self.model.method.stages
-        if self.recipe.data.transductive and "self_train" not in self.model.method.stages:
-            raise BadUsage(
-                f"data.transductive brings pictures without labels, and {self.recipe.method.name} does not label them "
-                "itself: set --method.self_training 0.25 of zs3net or spnet, or leave it out."
-            )
+        check_labelling(self.recipe, self.model.method.stages)
         # The one door through which unseen masks may come: a method that says it sees every mask.
         every_mask = self.model.method.sees_every_mask
         self.masks = self.problem.vocabulary.with_unseen(()) if every_mask else self.problem.vocabulary
