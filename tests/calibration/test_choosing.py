@@ -164,7 +164,7 @@ def test_tuning_never_looks_at_unseen_classes_or_evaluation_pictures(sealed, tmp
     seen = set(problem.vocabulary.seen)
     for each in found.folds:
         assert set(each["held_out"]) < seen
-        assert set(each["curves"]) == {"cs", "ac", "ratio"}
+        assert set(each["curves"]) == {"cs", "ac", "ratio", "probability"}
     best = max(found.table, key=lambda row: row["hiou"])
     written = load_recipe(str(tmp_path / "recipe.yaml"))
     assert (written.method.sc_weight, written.decision) == (best["lambda"], found.decision)
