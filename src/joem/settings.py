@@ -165,6 +165,8 @@ class DataSettings:
         flip: whether to mirror at random.
         workers: loading processes per device; 0 loads in the training process.
         teachers: other networks that teach words on the training pictures, the first that has an opinion counts.
+        transductive: train on the pictures that hold unseen classes too, without a label of any pixel, for methods that
+            train themselves on them (method.self_training); where the rule is exclude.
         captions: a folder with images/ and captions.csv (image,caption) whose nouns teach words (blend).
     """
 
@@ -187,6 +189,7 @@ class DataSettings:
     flip: bool = True
     workers: Size = 0
     teachers: tuple[TeacherSettings, ...] = ()
+    transductive: bool = False
     captions: str | None = None
 
     def splits(self) -> tuple[str | None, str | None]:
@@ -295,10 +298,12 @@ class MethodSettings:
     Args:
         name: which system to train.
         stage_lengths: length of a stage in multiples of train.epochs, by its name; 1 for those not given.
+        stage_rates: learning rates of a stage in multiples of those of train, by its name; 1 for those not given.
     """
 
     name: str
     stage_lengths: dict[str, Weight] = dataclasses.field(default_factory=dict)
+    stage_rates: dict[str, Weight] = dataclasses.field(default_factory=dict)
 
 
 @settings

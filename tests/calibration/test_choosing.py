@@ -164,11 +164,11 @@ def test_tuning_never_looks_at_unseen_classes_or_evaluation_pictures(sealed, tmp
     seen = set(problem.vocabulary.seen)
     for each in found.folds:
         assert set(each["held_out"]) < seen
-        assert set(each["curves"]) == {"cs", "ac", "ratio"}
+        assert set(each["curves"]) == {"cs", "ac", "ratio", "probability"}
     best = max(found.table, key=lambda row: row["hiou"])
     written = load_recipe(str(tmp_path / "recipe.yaml"))
     assert (written.method.sc_weight, written.decision) == (best["lambda"], found.decision)
-    assert set(written.decision.values) == {"sigma", "gamma"}
+    assert set(written.decision.values) == {"sigma", "gamma", "discount"}
     told = json.loads((tmp_path / "tuned.json").read_text())
     assert f"held-out seen classes is {best['hiou']:.1f}" in told["reason"]
     assert f"lambda {best['lambda']:g} has the highest." in told["reason"]

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -14,6 +16,7 @@ GRIDS = {
     "cs": (0.0, 0.1, 0.2, 0.3, 0.5, 1.0, 2.5),
     "ac": (1.0, 0.9, 0.7, 0.5, 0.3, 0.1),
     "ratio": (1.0, 0.9, 0.7, 0.5, 0.3, 0.1),
+    "probability": (0.0, 0.1, 0.5, 0.9, 1.0),
 }
 
 
@@ -121,9 +124,21 @@ def test_two_processes_find_what_one_finds(tiny, tmp_path):
     torch.multiprocessing.spawn(share, (tiny, tmp_path), nprocs=2)
     torch.manual_seed(0)
     found = calibration.sweep(fresh_model(tiny), engine.open_problem(tiny.data))
-    assert list(found) == ["cs", "ac", "ratio"]
+    assert list(found) == ["cs", "ac", "ratio", "probability"]
     alone = repr(found)
     assert (tmp_path / "0.txt").read_text() == (tmp_path / "1.txt").read_text() == alone
+
+
+def test_one_pass_gives_the_scores_and_the_area_under_the_curve(tiny):
+    torch.manual_seed(0)
+    model, problem = fresh_model(tiny), engine.open_problem(tiny.data)
+    decisions = [decision.Decision("nn"), decision.Decision("ac", {"sigma": 0.8})]
+    found, area = calibration.evaluate(model, problem, decisions)
+    plain = engine.evaluate(model, problem, decisions)
+    assert all(torch.equal(one.confusion, other.confusion) for one, other in zip(found, plain, strict=True))
+    assert area == calibration.sweep(model, problem, ["cs"])["cs"].area
+    none = replace(problem, vocabulary=problem.vocabulary.with_unseen(()))
+    assert calibration.evaluate(model, none, decisions[:1])[1] is None
 
 
 @pytest.mark.parametrize("label", [-1, 3, 254])

@@ -68,7 +68,7 @@ def test_help_without_a_recipe_lists_what_every_method_has_and_says_where_its_ow
             assert f"--{name} VALUE" in text
     scenes = recipe.load("scenes")  # the one that compare takes if none is given
     assert f"passes over the training pictures (default: {scenes.train.epochs})" in text
-    assert f"nn, cs, ac, ratio (default: {scenes.decision.rule})" in text
+    assert f"nn, cs, ac, ratio, probability (default: {scenes.decision.rule})" in text
     assert "(default: the method's own)" in told(capsys, "train", "--help")
     assert "--method.sc_weight" in told(capsys, "compare", "--method.r", "2", "--help")
 

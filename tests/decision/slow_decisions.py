@@ -1,5 +1,6 @@
 """The definition of every rule: upsample in full, measure every distance, decide pixel by pixel."""
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -35,7 +36,13 @@ def defined_distances(features: Tensor, prototypes: Tensor, size: Sequence[int] 
 
 
 def defined_label(
-    d: list[float], unseen: set[int], rule: str, gamma: float = 0, sigma: float = 1, squared: bool = False
+    d: list[float],
+    unseen: set[int],
+    rule: str,
+    gamma: float = 0,
+    sigma: float = 1,
+    squared: bool = False,
+    discount: float = 0,
 ) -> int | None:
     """The label of one pixel; None where it hangs on a tie."""
 
@@ -57,6 +64,11 @@ def defined_label(
         return None
     if len(contenders) == 1 or contenders[0] in unseen or contenders[1] not in unseen:
         return contenders[0]
+    if rule == "probability":
+        known = [*seen_order[:2], unseen_order[0]]
+        shares = [math.exp((min(d) ** 2 - d[c] ** 2) / 2) for c in known]
+        lead = (shares[0] - shares[-1]) / sum(shares)
+        return None if abs(lead - discount) <= 1e-4 else contenders[lead < discount]
     ratio = (d[contenders[0]] / d[contenders[1]]) ** (2 if squared else 1)
     return None if abs(ratio - sigma) <= TIE else contenders[ratio > sigma]
 

@@ -27,10 +27,13 @@ def test_every_rule_is_as_defined(problem, gamma, sigma, squared):
         "cs": decision.calibrated_stacking(features, prototypes, unseen, gamma, size),
         "ac": decision.apollonius(features, prototypes, unseen, sigma, size, squared=squared),
         "ratio": RULES["ratio"].decide(ranking, sigma**0.5 if squared else sigma),
+        "probability": RULES["probability"].decide(ranking, 1 - sigma),
     }
     assert set(labels) == set(RULES)
     for rule, found in labels.items():
-        assert_as_defined(found, expected, set(unseen), rule, gamma=gamma, sigma=sigma, squared=squared)
+        assert_as_defined(
+            found, expected, set(unseen), rule, gamma=gamma, sigma=sigma, squared=squared, discount=1 - sigma
+        )
     assert torch.equal(RULES["nn"].decide(ranking), labels["nn"])
     assert torch.equal(Decision("cs", {"gamma": gamma, "sigma": 0.5}).decide(ranking), labels["cs"])
 
@@ -44,6 +47,19 @@ def test_sigma_one_and_gamma_zero_are_nearest_neighbour():
     assert torch.equal(decision.apollonius(features, prototypes, unseen, 1.0, (24, 24)), nearest)
     assert torch.equal(RULES["nn"].decide(ranking), nearest)
     assert torch.equal(RULES["ratio"].decide(ranking, 1.0), nearest)
+    assert torch.equal(RULES["probability"].decide(ranking, 0.0), nearest)
+
+
+def test_spnets_rule_takes_gamma_from_the_softmax_of_its_products():
+    """With two seen classes and one unseen one, probabilities are exact: SPNet's own rule, straight from its words."""
+    torch.manual_seed(0)
+    words = torch.nn.functional.normalize(torch.randn(3, 5), dim=1)
+    features = 3 * torch.randn(1, 5, 6, 7)
+    probabilities = torch.einsum("bchw,kc->bkhw", features, words).softmax(dim=1)
+    ranking = decision.rank(features, words, unseen=[2])
+    for discount in (0.0, 0.2, 0.6, 0.95):
+        expected = (probabilities - discount * torch.tensor([1.0, 1.0, 0.0])[:, None, None]).argmax(dim=1)
+        assert torch.equal(RULES["probability"].decide(ranking, discount), expected)
 
 
 def test_boundary_is_the_circle_of_the_supplement():
@@ -108,12 +124,19 @@ def wins_by_loop(rule, first, second, other, value):
         return False
     if first == math.inf or other < first:
         return True
+    if rule == "probability":
+        shares = [math.exp((first**2 - d**2) / 2) for d in (first, second, other)]
+        return (shares[0] - shares[2]) / sum(shares) < value
     if rule == "ac" and other >= second:  # the two nearest classes are seen
         return False
     return first > value * other  # d1 / d2 > sigma; 0 / 0 is a tie
 
 
-VALUES = {"gamma": [0.0, 0.125, 0.25, 0.5, 1.0, 2.0, 5.0], "sigma": [1.0, 0.75, 0.5, 0.25, 1 / 3, 0.01]}
+VALUES = {
+    "gamma": [0.0, 0.125, 0.25, 0.5, 1.0, 2.0, 5.0],
+    "sigma": [1.0, 0.75, 0.5, 0.25, 1 / 3, 0.01],
+    "discount": [0.0, 0.1, 0.9],
+}
 
 
 @settings(deadline=None, max_examples=80)
@@ -216,8 +239,8 @@ def test_a_rule_tells_people_and_plots_what_they_need(rule):
 
 
 def test_the_registry_answers():
-    assert set(decision.calibrated()) == {"cs", "ac", "ratio"}
-    assert list(decision.parameters()) == ["gamma", "sigma"]
+    assert set(decision.calibrated()) == {"cs", "ac", "ratio", "probability"}
+    assert list(decision.parameters()) == ["gamma", "sigma", "discount"]
     with pytest.raises(
         BadUsage, match=r"Unknown rule 'knn'. Did you mean 'nn'\? Available options are: nn, cs, ac, ratio"
     ):

@@ -175,3 +175,42 @@ def test_squared_distance_to_centres_sums_over_the_drawn_and_divides_by_the_labe
             total += float((features[b, :, y, x] - centres[labels[b, y, x]]).square().sum())
     found = compared.squared_distance_to_centres(features, labels, centres, torch.tensor([1, 3]))
     assert float(found) == pytest.approx(total / max(count, 1), rel=1e-5)
+
+
+@given(SEEDS)
+@settings(deadline=None, max_examples=15)
+def test_open_set_terms_follow_their_equations(seed):
+    labels, logits, unknown = random_case(seed), torch.randn(2, 4, 3, 5), torch.randn(2, 3, 5)
+    seen = [0, 2, 3]
+    known = rejected = 0.0
+    count = 0
+    for b in range(2):
+        for y in range(3):
+            for x in range(5):
+                label = int(labels[b, y, x])
+                if label in seen:
+                    none = math.exp(unknown[b, y, x])
+                    total = sum(math.exp(logits[b, c, y, x]) for c in seen)
+                    own = math.exp(logits[b, label, y, x])
+                    known -= math.log(own / (total + none))
+                    rejected -= math.log(none / (total - own + none))
+                    count += 1
+    found = compared.open_set_cross_entropy(logits, unknown, labels, seen)
+    assert float(found) == pytest.approx(known / max(count, 1), abs=1e-4)
+    found = compared.rejection_loss(logits, unknown, labels, seen)
+    assert float(found) == pytest.approx(rejected / max(count, 1), abs=1e-4)
+
+
+def test_open_set_terms_of_void_have_a_gradient_of_zeros():
+    logits, unknown = torch.randn(1, 3, 2, 2, requires_grad=True), torch.randn(1, 2, 2, requires_grad=True)
+    void = torch.full((1, 2, 2), 255)
+    terms = [f(logits, unknown, void, [0, 1]) for f in (compared.open_set_cross_entropy, compared.rejection_loss)]
+    sum(terms).backward()
+    assert not logits.grad.any()
+    assert not unknown.grad.any()
+
+
+def test_modulated_features_follow_their_equation():
+    h, z = torch.randn(4), torch.randn(4)
+    for a, b, found in zip(h.tolist(), z.tolist(), compared.modulated(h, z).tolist(), strict=True):
+        assert found == pytest.approx(1 / (1 + math.exp(-(a + a / (1 + math.exp(-b))))), abs=1e-6)

@@ -15,8 +15,8 @@ from joem.engine import Model
 from joem.errors import BadUsage
 from joem.methods.blend import BlendSettings
 from joem.methods.experts import EXPERTS, Expert, ExpertSettings
-from joem.methods.experts.names import taught_names
 from joem.models import Hypercolumns, ImageNetClassifier, hypercolumn
+from joem.semantics.giveaways import giveaways
 from joem.settings import Count, ModelSettings
 from joem.settings import settings as settings_of_joem
 
@@ -158,11 +158,18 @@ def test_a_blend_has_no_head_and_a_frozen_backbone():
 # -------------------------------------------------------------------------------------- the teacher of names
 
 
-def test_strict_leaves_out_every_kind_of_an_unseen_class_and_of_further_ones():
-    everything = set(range(1000))
-    assert set(taught_names("all", VOCABULARY, ["sofa"])) == everything
-    assert everything - set(taught_names("strict", VOCABULARY, ["sofa"])) == {345, 346, 347, 831}
-    assert len(build([small("cosine", copies=1)], "strict", names_without=("sofa",)).teacher.names) == 996
+def test_strict_leaves_out_what_gives_an_unseen_class_away_and_a_model_keeps_the_list(without_company):
+    blend = build([small("cosine", copies=1)], "strict", names_without=("sofa",))
+    out = {*giveaways("cow"), *giveaways("sofa")}
+    assert {345, 690, 831} <= out  # ox, oxcart, studio couch
+    assert blend.teacher.names == [index for index in range(1000) if index not in out]
+    assert set(blend.names_taken_out) == {"cow", "sofa"}
+    assert blend.names_taken_out["cow"]["oxcart"] == "gloss"
+    assert build([small("cosine", copies=1)], "all").names_taken_out == {}
+    settings = BlendSettings(names="strict", names_without=("sofa",))
+    kept = methods.Blend.with_vocabulary(settings, VOCABULARY)
+    assert kept.names_out == tuple(sorted(out))
+    assert methods.Blend.for_fold(kept, ("bus",)).names_out is None  # a fold has its own
 
 
 def test_in_a_fold_no_name_of_a_class_that_is_unseen_outside_it_teaches():
@@ -193,7 +200,7 @@ def test_conse_changes_no_term_of_the_others():
 
 
 @pytest.mark.slow
-def test_a_model_taught_by_names_trains_saves_takes_a_class_and_new_words(tmp_path):
+def test_a_model_taught_by_names_trains_saves_takes_a_class_and_new_words(tmp_path, without_company):
     taught = recipe.load("scenes").changed(
         data={"train_count": 16, "val_count": 3},
         semantics={"control": "random"},  # a thousand names take a sentence encoder a minute

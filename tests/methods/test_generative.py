@@ -1,5 +1,7 @@
 """Systems that make features up: their options, the graph of touching classes, pseudo-labels, and two players."""
 
+import math
+
 import pytest
 import torch
 
@@ -99,7 +101,7 @@ def test_by_class_draws_only_pixels_of_the_class():
 def test_made_up_unseen_features_count_by_their_weight():
     """The classifier's last stage against a loop over real and made-up samples."""
     method = fresh_model(make_small("zs3net", unseen_weight=3.0)).method.eval()
-    method.begin("classify")
+    method.begin("transfer")
     unseen, (a, b, c, *_) = method.vocabulary.unseen_indices, method.vocabulary.seen_indices
     features, labels = torch.randn(1, 8, 2, 3), torch.tensor([[[a, 255, b], [c, b, 255]]])
     made = torch.randn(method.settings.samples, len(unseen), 8)
@@ -129,12 +131,103 @@ def test_the_generator_of_cagnet_does_not_move_its_discriminator_by_fooling_it()
     method.zero_grad()
     torch.manual_seed(1)
     with torch.no_grad():
-        real = method.encoded(images)
-        small = losses.resized(labels, real.shape[2:])
-        mean, log_variance = (code.movedim(1, -1).flatten(0, 2) for code in method.context(real))
+        encoded = method.visual(images)
+        small = losses.resized(labels, encoded.shape[2:]).flatten()
+        mean, log_variance = method.context(encoded)
         code = mean + (log_variance / 2).exp() * torch.randn_like(mean)
-        made = method.generator(torch.cat([method.vectors[small.flatten()], code], dim=1))
+        real = compared.modulated(encoded, method.modulation(code))
+        mean, log_variance = (each.movedim(1, -1).flatten(0, 2) for each in (mean, log_variance))
+        code = mean + (log_variance / 2).exp() * torch.randn_like(mean)
+        made = method.generator(torch.cat([method.words(small), code], dim=1))
     real = real.movedim(1, -1).flatten(0, 2)
     compared.discriminator_loss(method.discriminator(real), method.discriminator(made)).backward()
     for key, value in method.discriminator.named_parameters():
         torch.testing.assert_close(found[key], value.grad)
+
+
+@pytest.mark.parametrize("name", ["zs3net", "csrl", "cagnet"])
+def test_a_generator_uses_its_noise_at_test_time_as_in_training(name):
+    """Dropout is part of the noise: made-up features keep their spread when the method is in evaluation mode."""
+    method = fresh_model(make_small(name, noise=16, hidden=32)).method
+    labels = torch.zeros(1, 4, 4, dtype=torch.long)
+    spreads = []
+    for mode in (True, False):
+        torch.manual_seed(0)
+        method.train(mode)
+        spreads.append(method.make([0, 1], 64, labels).var(dim=0).sum())
+    torch.testing.assert_close(*spreads)
+    assert spreads[0] > 0
+
+
+def test_generator_and_a_fresh_classifier_learn_from_the_same_batches():
+    run = make_run(make_small("zs3net"))
+    method = run.model.method
+    images, labels = next(run.batches())
+    first = method.classifier.weight.clone()
+    run.train_step(images, labels)
+    assert not torch.equal(method.classifier.weight, first)
+    run.begin(1)
+    assert torch.equal(method.classifier.weight, first)  # as it was before anything was learned
+    run.step = run.ends[0]
+    terms, _ = run.module(images, labels)
+    assert set(terms) == {"mmd", "ce"}
+    terms["ce"].backward(retain_graph=True)
+    assert all(each.grad is None or not each.grad.any() for each in method.generator.parameters())
+    classifier = method.classifier.weight.grad.clone()
+    terms["mmd"].backward()
+    torch.testing.assert_close(method.classifier.weight.grad, classifier)
+    assert any(each.grad.any() for each in method.generator.parameters())
+
+
+def test_words_of_cagnet_are_as_long_as_its_code():
+    method = fresh_model(make_small("cagnet", noise=25)).method
+    lengths = method.words(torch.arange(len(method.vocabulary))).norm(dim=1)
+    torch.testing.assert_close(lengths, torch.full_like(lengths, 5.0))
+
+
+def test_features_of_cagnet_are_modulated_by_their_surroundings():
+    method = fresh_model(make_small("cagnet")).method.eval()
+    images = torch.randn(1, 3, 32, 32)
+    with torch.no_grad():
+        h = method.visual(images)
+        z = method.modulation(method.context(h)[0])
+        found = method.encoded(images)
+    for c, y, x in ((0, 0, 0), (3, 1, 2), (7, 3, 3)):
+        value = float(h[0, c, y, x])
+        value += value / (1 + math.exp(-float(z[0, c, y, x])))
+        assert float(found[0, c, y, x]) == pytest.approx(1 / (1 + math.exp(-value)), abs=1e-5)
+
+
+def test_made_up_features_of_cagnet_count_by_their_weight():
+    method = fresh_model(make_small("cagnet", unseen_weight=7.0, samples=3)).method.eval()
+    made = torch.rand(3, len(method.vocabulary), 8)
+    method.make = lambda classes, count, labels=None: made
+    method.begin("finetune")
+    with torch.no_grad():
+        found = float(method._made_up().terms["ce"])
+        total = weights = 0.0
+        for sample in made:
+            for label, row in enumerate(sample):
+                logits = method.classifier.weight[:, :, 0, 0] @ row + method.classifier.bias
+                weight = 7.0 if label in method.vocabulary.unseen_indices else 1.0
+                total -= weight * float(logits.log_softmax(0)[label])
+                weights += weight
+    assert found == pytest.approx(total / weights, rel=1e-4)
+
+
+def test_the_content_term_of_cagnet_weighs_fifty():
+    method = fresh_model(make_small("cagnet")).method
+    other = fresh_model(make_small("cagnet", content_weight=1.0)).method
+    other.load_state_dict(method.state_dict())
+    images, labels = torch.randn(2, 3, 32, 32), torch.randint(0, 3, (2, 32, 32))
+    terms = []
+    for each in (method, other):
+        torch.manual_seed(0)
+        terms.append(each.eval()(images, labels).terms)
+    torch.testing.assert_close(terms[0]["content"], 50 * terms[1]["content"])
+
+
+def test_a_deeper_generator_has_the_layers_that_it_is_given():
+    deep = fresh_model(make_small("cagnet", deep=(9, 7, 5))).method.generator
+    sizes = [each.out_features for each in deep if isinstance(each, torch.nn.Linear)]
+    assert sizes == [9, 7, 5, 8]

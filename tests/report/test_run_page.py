@@ -49,7 +49,7 @@ def test_a_method_of_several_stages_has_a_report(tiny, tmp_path, capsys):
     engine.train(tiny.changed(data=few, train={"epochs": 1}, method=settings), tmp_path / "run")
     assert command(capsys, "report", tmp_path / "run")[::2] == (0, "")
     page = (tmp_path / "run/report.html").read_text()
-    assert "from metrics-segment.csv, metrics-generate.csv, metrics-classify.csv." in page
+    assert "from metrics-segment.csv, metrics-transfer.csv." in page
 
 
 def test_the_page_says_what_evaluate_says(trained):

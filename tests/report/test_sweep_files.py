@@ -22,7 +22,7 @@ def test_sweep_writes_curves_that_agree_with_evaluate(trained, capsys):
     code, printed, _ = command(capsys, "sweep", trained, "--sigmas", "0.9,0.5", "--gammas", "0.5", "--json")
     assert code == 0
     curves = {curve["rule"]: curve for curve in json.loads(printed)}
-    assert list(curves) == ["cs", "ac", "ratio"]
+    assert list(curves) == ["cs", "ac", "ratio", "probability"]
     assert [point["sigma"] for point in curves["ac"]["points"]] == [1.0, 0.9, 0.5]
     assert [point["gamma"] for point in curves["cs"]["points"]] == [0.0, 0.5]
     for rule, parameter in (("ac", "sigma"), ("cs", "gamma")):

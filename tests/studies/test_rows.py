@@ -81,7 +81,7 @@ def test_recipes_of_rows_are_those_of_the_same_family(recipe, tmp_path):
     assert studies.own_recipes("lite-joem") == studies.own_recipes("lite")
     assert studies.own_recipes("lite")["blend-strict"] == "lite-blend-strict"
     assert studies.own_recipes("scenes") == studies.own_recipes(str(tmp_path / "lite-mine.yaml")) == {}
-    systems = {"devise", "spnet", "zs3net", "csrl", "two_stage", "visual_to_semantic", "zs3net_joem"}
+    systems = {"devise", "spnet", "pmosr", "zs3net", "csrl", "two_stage", "visual_to_semantic", "zs3net_joem"}
     assert set(studies.load_own("paper-context", {"data": {"protocol": "context-zs3-8"}})) == {"context", *systems}
     assert set(studies.load_own("paper-spnet-setting")) == {"spnet-setting", "cagnet", *systems}
     assert set(studies.load_own("paper-joem")) == {"joem", *systems}

@@ -17,18 +17,19 @@ def test_the_best_zero_shot_row_stands_out_and_published_deviations_are_shown(tm
 
     results = {
         "joem": (result("ac", 20.0), result("ac", 30.0)),
-        "spnet": (result("cs", 26.0), result("cs", None)),
+        "spnet": (result("probability", 26.0), result("probability", None)),
         "supervised": (result("nn", 90.0),),
     }
+    results["spnet"][0]["ausuc"] = 12.5
     found = studies.Comparison("methods", recipe, problem, rows, results, folds=1)
     _, body = studies.score_table(found)
-    assert body[0][4:8] == ["25.0 ± 7.1", "67.0 ± 1.2", "33.4 ± 0.4", "44.6 ± 0.3"]
-    assert body[1][4:8] == ["26.0", "67.3", "21.8", "32.9"]
+    assert body[0][4:9] == ["25.0 ± 7.1", "-", "67.0 ± 1.2", "33.4 ± 0.4", "44.6 ± 0.3"]
+    assert body[1][4:9] == ["26.0", "12.5", "67.3", "21.8", "32.9"]
     studies.write(found, tmp_path, "joem compare")
     assert "<tr class=best><td>SPNet</td>" in (tmp_path / "methods.html").read_text()
     first, second = (tmp_path / "methods.csv").read_text().splitlines()[:2]
-    assert first.startswith("row,method,rule,gamma,sigma,seed,")
-    assert second.startswith("JoEm,joem,ac,,0.8,0,")
+    assert first.startswith("row,method,rule,gamma,sigma,discount,seed,")
+    assert second.startswith("JoEm,joem,ac,,0.8,,0,")
 
 
 def test_summary_of_nothing_and_of_one():

@@ -3,7 +3,7 @@
 from joem.calibration.choosing import LAMBDAS, Choice, Folds, candidates, decide
 from joem.calibration.folds import fold_problems, train_in
 from joem.calibration.score_fit import ask_pixels, fit_score
-from joem.calibration.sweep import Curve, Sweep, new_sweeps, sweep, to_csv
+from joem.calibration.sweep import Curve, Sweep, evaluate, new_sweeps, sweep, to_csv
 
 __all__ = [
     "LAMBDAS",
@@ -14,6 +14,7 @@ __all__ = [
     "ask_pixels",
     "candidates",
     "decide",
+    "evaluate",
     "fit_score",
     "fold_problems",
     "new_sweeps",

@@ -225,7 +225,8 @@ def _decided(folds: Sequence[Mapping[str, Mapping[str, Any]]], own: str) -> tupl
     """
     chosen = {rule: _least_correction([curves[rule] for curves in folds]) for rule in folds[0]}
     neutral = float(np.mean([next(iter(curves.values()))["points"][0]["hiou"] for curves in folds]))
-    hious = {rule.name: chosen[rule.name][1] if rule.parameter else neutral for rule in candidates(own)}
+    known = [rule for rule in candidates(own) if rule.parameter is None or rule.name in chosen]
+    hious = {rule.name: chosen[rule.name][1] if rule.parameter else neutral for rule in known}
     corrects = {rule: value != parameter_of(rule).neutral for rule, (value, _) in chosen.items()}
     best = max((rule for rule in hious if corrects.get(rule, True)), key=lambda rule: hious[rule])
     order = [rule for rule in dict.fromkeys([best, own, *hious, *chosen]) if rule in chosen]

@@ -71,7 +71,7 @@ def scoring_parts(fold: Problem) -> list[tuple[Dataset, int]]:
     """
     shown = data.showing(fold.val, fold.vocabulary.unseen)
     left_out = data.showing(fold.train, fold.vocabulary.unseen)
-    if len(shown) >= _FEW or fold.rule != "exclude" or not len(left_out):
+    if len(shown) >= _FEW or fold.rule not in {"exclude", "unlabel"} or not len(left_out):
         return [(fold.val, 1)]
     others = data.restrict(fold.val, fold.vocabulary.seen)
     parts = [(shown, 1), (left_out, 1), (data.relabel(others, fold.vocabulary.names), _QUARTER)]

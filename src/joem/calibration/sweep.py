@@ -1,5 +1,6 @@
 """The whole seen-unseen trade-off of a rule from one pass: every value of its parameter at the cost of one."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -10,7 +11,8 @@ from torch import Tensor
 from joem import decision, engine, scores
 from joem.calibration.folds import scoring_parts
 from joem.decision import Decision, Ranking, parameter_of
-from joem.engine import Model, Problem
+from joem.engine import Evaluation, Model, Problem
+from joem.engine.evaluation import Scoring
 from joem.errors import BadUsage
 from joem.io import csv_text
 from joem.scores import SCORES, Scores
@@ -210,6 +212,20 @@ def sweep(
     sweeps = new_sweeps(model, problem, rules, grids)
     engine.run(model, problem, list(sweeps.values()))
     return {rule: each.curve(problem.vocabulary.unseen_indices) for rule, each in sweeps.items()}
+
+
+def evaluate(model: Model, problem: Problem, decisions: Iterable[Decision]) -> tuple[list[Evaluation], float | None]:
+    """`engine.evaluate`, and from the same pass the area under the seen-unseen curve of calibrated stacking (AUSUC).
+
+    The area is that of the model and not of a value that somebody chose; None where the pictures do not show both seen
+    and unseen classes.
+    """
+    scorings = [Scoring(each, problem.vocabulary.without_taught()) for each in decisions]
+    sweeps = new_sweeps(model, problem, ["cs"]) if problem.vocabulary.unseen else {}
+    seconds = engine.run(model, problem, [*scorings, *sweeps.values()])
+    curves = [each.curve(problem.vocabulary.unseen_indices) for each in sweeps.values()]
+    areas = [curve.area for curve in curves if not any(math.isnan(x) for x in curve.scores[0].three)]
+    return [scoring.result(seconds) for scoring in scorings], (areas[0] if areas else None)
 
 
 def fold_sweep(model: Model, fold: Problem) -> dict[str, Curve]:

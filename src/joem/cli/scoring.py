@@ -45,7 +45,7 @@ def evaluate(
     if folder is not None:
         return (yield from _by_words(model, folder, device, workers, rule, values))
     checks.model_with_data(model, root)
-    from joem import engine
+    from joem import calibration
 
     loaded, problem = load(model, device, root, workers)
     own = loaded.recipe.decision
@@ -53,9 +53,12 @@ def evaluate(
     others = [each.name for each in decision.RULES.values() if each.candidate and each.name != own.rule]
     rules = [rule] if rule else [*others, own.rule]
     decisions = [own.replace(name, **values) for name in rules]
-    results = [found.to_dict() for found in engine.evaluate(loaded, problem, decisions)]
+    evaluations, area = calibration.evaluate(loaded, problem, decisions)
+    results = [{**found.to_dict(), "ausuc": area} for found in evaluations]
     yield from table("rule", ((row["rule"], row) for row in results), tuple(TITLES))
     last = results[-1]
+    if area is not None:
+        yield f"Area under the seen-unseen curve (AUSUC, by cs): {area:.1f}"
     yield f"\nPer class with {last['rule']} (* unseen):"
     for name, value in zip(problem.vocabulary.starred, last["per_class"].values(), strict=True):
         yield f"  {name:28} " + ("   -" if value is None else f"{value:5.1f}")
@@ -178,8 +181,10 @@ def report(
     loaded, problem = load(run, device, root, workers, need_unseen=True)
     file = out or run / "report.html"
     found = run_page.write(loaded, problem, run, file, (pair[0], pair[1]) if pair else None, figures)
+    for name, count, which in run_page.taken_out(loaded):
+        yield f"{count} names of ImageNet taken out for {name}: {which}"
     yield f"{found.own.scores}\nReport: {file}"
-    return found.own.to_dict()
+    return {**found.own.to_dict(), "names_taken_out": loaded.method.names_taken_out}
 
 
 def compare_pictures(

@@ -8,7 +8,7 @@ from joem.data.counts import class_pixels
 from joem.data.dataset import Dataset
 from joem.data.faults import listed
 from joem.data.transforms import Transform
-from joem.data.views import View
+from joem.data.views import Unlabelled, View
 from joem.errors import BadUsage, JoemError, LeakageError, choose
 from joem.vocabulary import VOID, Vocabulary
 
@@ -20,13 +20,14 @@ def seen_only(dataset: Dataset, vocabulary: Vocabulary, rule: str) -> View:
         dataset: pictures labelled with all classes.
         vocabulary: the same classes, and which of them are unseen.
         rule: "exclude" drops every picture that holds an unseen pixel (ZS3 setting); "ignore" keeps all
-            pictures and turns unseen pixels to void (SPNet setting, where `relabel` has done that to the background).
+            pictures and turns unseen pixels to void (SPNet setting, where `relabel` has done that to the background);
+            "unlabel" keeps every picture that holds an unseen pixel without a single label, for transductive learning.
 
     >>> from joem.data import scenes
     >>> len(seen_only(scenes.Scenes(50), scenes.vocabulary(), "exclude")) < 50
     True
     """
-    choose("training rule", rule, ("exclude", "ignore"))
+    choose("training rule", rule, ("exclude", "ignore", "unlabel"))
     if dataset.names != vocabulary.names:
         raise BadUsage(
             f"The dataset has the classes {', '.join(dataset.names)}, the vocabulary has "
@@ -36,7 +37,7 @@ def seen_only(dataset: Dataset, vocabulary: Vocabulary, rule: str) -> View:
     unseen = list(vocabulary.unseen_indices)
     pixels = class_pixels(dataset)
     keep = torch.ones(len(dataset), dtype=torch.bool)
-    if rule == "exclude":
+    if rule in {"exclude", "unlabel"}:
         keep = (pixels[:, unseen] == 0).all(dim=1)
     foreground = [index for index in vocabulary.seen_indices if vocabulary.names[index] != vocabulary.background]
     if not pixels[keep][:, foreground].any():
@@ -49,6 +50,9 @@ def seen_only(dataset: Dataset, vocabulary: Vocabulary, rule: str) -> View:
         )
     hidden = set(unseen) if rule == "ignore" else set()
     labels = {label: VOID if label in hidden else label for label in range(VOID)}  # wrong labels stay, for the guard
+    if rule == "unlabel":
+        without = (~keep).nonzero().flatten().tolist()
+        return Unlabelled(dataset, range(len(dataset)), labels=labels, without=without)
     return View(dataset, keep.nonzero().flatten().tolist(), labels=labels)
 
 

@@ -71,6 +71,44 @@ class View:
         return labels if self._table is None else self._table[labels]
 
 
+class Unlabelled(View):
+    """A view in which some pictures have no label at all: every pixel of them is void.
+
+    Args:
+        dataset: the pictures.
+        indices: which of them.
+        names: the classes after translation.
+        labels: the new label of every old one (all stay if None); void stays void.
+        without: which of the view's pictures have no label.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        indices: Sequence[int],
+        names: tuple[str, ...] | None = None,
+        labels: dict[int, int] | None = None,
+        without: Iterable[int] = (),
+    ) -> None:
+        super().__init__(dataset, indices, names, labels)
+        self._without = frozenset(without)
+
+    def __getitem__(self, index: int) -> Sample:
+        sample = super().__getitem__(index)
+        return sample._replace(labels=torch.full_like(sample.labels, VOID)) if index in self._without else sample
+
+    def labels(self, index: int) -> Tensor:
+        """The labels of one picture, all void where it has none."""
+        found = super().labels(index)
+        return torch.full_like(found, VOID) if index in self._without else found
+
+    def class_pixels(self) -> Tensor:
+        """Pixels per picture and class, (N, K)."""
+        counts = super().class_pixels()
+        counts[sorted(self._without)] = 0
+        return counts
+
+
 class Remembered:
     """A dataset whose pictures stay in memory once made; for small ones that are slow to make, such as scenes."""
 

@@ -147,6 +147,24 @@ def _ratio_of_the_two_nearest(ranking: "Ranking") -> "Tensor":
     return torch.where(among_two_nearest, _ratio_of_distances(ranking), 0.0)
 
 
+def _lead_of_probability(ranking: "Ranking") -> "Tensor":
+    """By how much the nearest seen class is more probable than the nearest unseen one.
+
+    Probabilities are the softmax of -d² / 2, which for SPNet's unit word vectors is that of its products, over the two
+    nearest seen classes and the nearest unseen one: a ranking knows no other.
+    """
+    import torch
+    import torch.nn.functional as F
+
+    seen, second, unseen = ranking.seen_distance, ranking.second_seen_distance, ranking.unseen_distance
+    lead = (unseen - seen) * (unseen + seen) / 2  # of the logits
+    nearer = torch.minimum(seen, unseen)
+    # (e^a - e^b) / (e^a + e^b + e^c) = tanh((a - b) / 2) sigmoid(log(e^a + e^b) - c): no sign is lost near a tie.
+    both = (second - nearer) * (second + nearer) / 2 + F.softplus(-lead.abs())
+    found = (lead / 2).tanh() * both.sigmoid()
+    return torch.where(unseen.isinf(), torch.inf, found)
+
+
 GAMMA = Parameter(
     "gamma",
     "γ",
@@ -165,6 +183,16 @@ SIGMA = Parameter(
     largest=1.0,
     rises=False,
     grid=lambda reach: tuple(round(1.0 - 0.02 * step, 2) for step in range(50)),
+)
+DISCOUNT = Parameter(
+    "discount",
+    "δ",
+    "how much is taken from the probabilities of trained classes; 0 is nearest neighbour",
+    neutral=0.0,
+    largest=1.0,
+    rises=True,
+    # Most probabilities are near 0 or 1: the grid is dense at both ends.
+    grid=lambda reach: tuple(round(0.5 - 0.5 * math.cos(math.pi * step / 48), 6) for step in range(49)),
 )
 
 NEAREST = "nn"
@@ -210,6 +238,17 @@ RULES: dict[str, Rule] = {
             line="-.",
             marker="^",
         ),
+        Rule(
+            "probability",
+            "seen probabilities less delta",
+            "Trained classes lose discount of their probability (SPNet's rule).",
+            _lead_of_probability,
+            DISCOUNT,
+            candidate=False,  # a probability of distances means something for SPNet only
+            colour="#e69f00",
+            line="--",
+            marker="v",
+        ),
     )
 }
 """Every rule by name."""
@@ -236,7 +275,7 @@ def parameters() -> dict[str, Parameter]:
     """What rules are set by, each once.
 
     >>> list(parameters())
-    ['gamma', 'sigma']
+    ['gamma', 'sigma', 'discount']
     """
     return {rule.parameter.name: rule.parameter for rule in RULES.values() if rule.parameter is not None}
 

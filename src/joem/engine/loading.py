@@ -35,6 +35,15 @@ def _collate(samples: list[Batch | JoemError]) -> Batch | JoemError:
     return errors[0] if errors else data.collate([sample for sample in samples if not isinstance(sample, JoemError)])
 
 
+def check_labelling(recipe: Recipe, stages: Sequence[str]) -> None:
+    """Refuse pictures without labels where no stage of the method labels them itself."""
+    if recipe.data.transductive and "self_train" not in stages:
+        raise BadUsage(
+            f"data.transductive brings pictures without labels, and {recipe.method.name} does not label them itself: "
+            "set --method.self_training 0.25 of zs3net or spnet, or leave it out."
+        )
+
+
 def check_batch(recipe: Recipe, pictures: int, world: int) -> None:
     """Refuse a batch that cannot be cut into the parts that a recipe asks for."""
     settings = recipe.train

@@ -39,9 +39,14 @@ def _optimiser(settings: OptimiserSettings, groups: list[dict[str, Any]]) -> Opt
 
 
 def set_rates(
-    optimisers: dict[str, Optimizer], settings: TrainSettings, step: int, steps: int, steps_per_epoch: int
+    optimisers: dict[str, Optimizer],
+    settings: TrainSettings,
+    step: int,
+    steps: int,
+    steps_per_epoch: int,
+    rate: float = 1.0,
 ) -> None:
-    """Set every learning rate for a step: linear warm-up, then poly, lr * (1 - step / steps) ** power.
+    """Set every learning rate for a step: linear warm-up, then poly, rate * lr * (1 - step / steps) ** power.
 
     Rates that fall with every epoch are those of its first step: in epoch e of E, lr * (1 - (e - 1) / E) ** power.
     """
@@ -52,4 +57,4 @@ def set_rates(
         if step < own.warmup:
             factor *= (step + 1) / own.warmup
         for group in optimiser.param_groups:
-            group["lr"] = own.lr * group["scale"] * factor
+            group["lr"] = rate * own.lr * group["scale"] * factor

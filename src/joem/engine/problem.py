@@ -18,7 +18,7 @@ class Problem:
     Attributes:
         vocabulary: the classes; labels of both datasets are its indices. Under the rule "ignore" the background is
             no class: its pixels are void in both.
-        rule: what happens to unseen masks in training, "exclude" or "ignore".
+        rule: what happens to unseen masks in training, "exclude", "ignore" or "unlabel", see `data.seen_only`.
         train: the training pictures before the rule.
         val: the evaluation pictures.
     """
@@ -49,6 +49,8 @@ def open_problem(
     opened = {part: _open(settings, part, () if every_mask else unseen) for part in needed}
     first = next(iter(opened.values()))
     vocabulary, rule = _roles(settings, first, unseen)
+    if settings.transductive and rule == "exclude":
+        rule = "unlabel"
     if "train" in opened and settings.teachers:
         check_zero_shot(settings, vocabulary)
         opened["train"] = taught(data.relabel(opened["train"], vocabulary.names), settings, cache)

@@ -39,7 +39,9 @@ def first_model(recipe: Recipe, vocabulary: Vocabulary, start: Model | None) -> 
     if start is None:
         return Model.create(recipe, vocabulary)
     vectors = word_vectors(start, vocabulary.names)
-    method = methods.get(recipe.method.name)(recipe.model, recipe.method, vocabulary, vectors)
+    kind = methods.get(recipe.method.name)
+    recipe = replace(recipe, method=kind.with_vocabulary(recipe.method, vocabulary))
+    method = kind(recipe.model, recipe.method, vocabulary, vectors)
     method.learn_names(start.semantics)
     theirs, known = start.method.state_dict(), start.method.vocabulary
     with torch.no_grad():

@@ -15,7 +15,7 @@ from torch import Tensor
 from joem import data, methods, progress
 from joem.engine.checkpoint import Checkpoints
 from joem.engine.fabric import launched, random_states, set_random_states, share_batch_statistics
-from joem.engine.loading import Batch, check_batch, epoch_batches, stage_steps
+from joem.engine.loading import Batch, check_batch, check_labelling, epoch_batches, stage_steps
 from joem.engine.looks import trained_features
 from joem.engine.memory import reuse_freed_memory
 from joem.engine.metrics_log import MetricsLog, has_rows
@@ -98,6 +98,7 @@ class Run:
         self.fabric.seed_everything(settings.seed, verbose=False)
         self.model = self.given or first_model(self.recipe, self.problem.vocabulary, self.start)
         self.stages = self.stages or self.model.method.stages
+        check_labelling(self.recipe, self.model.method.stages)
         # The one door through which unseen masks may come: a method that says it sees every mask.
         every_mask = self.model.method.sees_every_mask
         self.masks = self.problem.vocabulary.with_unseen(()) if every_mask else self.problem.vocabulary
@@ -171,7 +172,7 @@ class Run:
 
     def _stage_ends(self) -> list[int]:
         """The step at which every stage ends."""
-        for name in self.recipe.method.stage_lengths:
+        for name in (*self.recipe.method.stage_lengths, *self.recipe.method.stage_rates):
             choose(f"stage of {self.recipe.method.name}", name, self.model.method.stages)
         return list(accumulate(stage_steps(self.recipe, self.stages, len(self.pictures))))
 
@@ -262,7 +263,8 @@ class Run:
         settings = self.recipe.train
         start = self.ends[self.stage - 1] if self.stage else 0
         length = self.ends[self.stage] - start
-        set_rates(self.optimisers, settings, self.step - start, length, self.steps_per_epoch)
+        rate = self.recipe.method.stage_rates.get(self.stages[self.stage], 1.0)
+        set_rates(self.optimisers, settings, self.step - start, length, self.steps_per_epoch, rate)
         weight_sum = torch.zeros((), device=self.fabric.device)
         sums: dict[str, Tensor] = {}
         parts = list(

@@ -17,6 +17,9 @@ from joem.vocabulary import VOID, Classes
 KERNELS = (2.0, 5.0, 10.0, 20.0, 40.0, 80.0)
 """The widths s of ZS3Net's kernels exp(-|x - y|² / (2 s))."""
 
+CAGNET_KERNELS = (2.0, 5.0, 10.0, 20.0, 40.0, 60.0)
+"""Those of CaGNet, whose features lie between 0 and 1."""
+
 
 def cosine_regression(features: Tensor, labels: Tensor, vectors: Tensor) -> Tensor:
     """DeViSE's regression as adapted by Bucher 2019, the mean over labelled pixels of 1 - cos(v(p), s(p)).
@@ -57,6 +60,43 @@ def attenuated_cross_entropy(logits: Tensor, labels: Tensor, seen: Classes, log_
     pixels, counted = F.cross_entropy(over_seen, targets, reduction="none"), targets >= 0
     attenuated = torch.where(counted, pixels * (-log_variance).exp() + log_variance / 2, 0)
     return attenuated.sum() / counted.sum().clamp(min=1)
+
+
+def open_set_cross_entropy(logits: Tensor, unknown: Tensor, labels: Tensor, seen: Classes) -> Tensor:
+    """Cross entropy over the seen classes and "not seen", the mean over labelled pixels.
+
+    Args:
+        logits: (B,K,H,W).
+        unknown: the logit of "not seen", (B,H,W).
+        labels: (B,Ho,Wo) of any size.
+        seen: the classes of S, as indices or as K booleans.
+
+    >>> open_set_cross_entropy(torch.zeros(1, 2, 1, 1), torch.zeros(1, 1, 1), torch.zeros(1, 1, 1).long(), [0, 1])
+    tensor(1.0986)
+    """
+    over_seen, targets = seen_targets(logits, labels, seen)
+    every = torch.cat([over_seen, unknown[:, None].to(over_seen.dtype)], dim=1)
+    counted = targets >= 0
+    pixels = F.cross_entropy(every, targets.clamp(min=0), reduction="none")
+    return torch.where(counted, pixels, 0).sum() / counted.sum().clamp(min=1)
+
+
+def rejection_loss(logits: Tensor, unknown: Tensor, labels: Tensor, seen: Classes) -> Tensor:
+    """The same where a pixel's own class is not to be had: "not seen" must win over the other seen classes.
+
+        L = -1/N Σ_p  log( e^{u(p)} / (e^{u(p)} + Σ_{c∈S, c≠y(p)} e^{l_c(p)}) )
+
+    See `open_set_cross_entropy` for the arguments.
+
+    >>> rejection_loss(torch.zeros(1, 3, 1, 1), torch.zeros(1, 1, 1), torch.zeros(1, 1, 1).long(), [0, 1, 2])  # log 3
+    tensor(1.0986)
+    """
+    over_seen, targets = seen_targets(logits, labels, seen)
+    counted = targets >= 0
+    others = over_seen.scatter(1, targets.clamp(min=0)[:, None], -torch.inf)
+    every = torch.cat([others, unknown[:, None].to(over_seen.dtype)], dim=1)
+    pixels = every.logsumexp(dim=1) - every[:, -1]
+    return torch.where(counted, pixels, 0).sum() / counted.sum().clamp(min=1)
 
 
 def squared_mmd(x: Tensor, y: Tensor, kernels: Sequence[float] = KERNELS) -> Tensor:
@@ -154,6 +194,15 @@ def fooling_loss(made: Tensor) -> Tensor:
     tensor(0.5000)
     """
     return (1 - made).square().mean()
+
+
+def modulated(features: Tensor, code: Tensor) -> Tensor:
+    """CaGNet's features, sigmoid(h + h . sigmoid(z)) with h and z of one shape.
+
+    >>> modulated(torch.tensor([1.0]), torch.tensor([0.0]))  # sigmoid(1.5)
+    tensor([0.8176])
+    """
+    return (features + features * code.sigmoid()).sigmoid()
 
 
 def divergence_from_normal(mean: Tensor, log_variance: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ from joem.methods.cagnet import CaGNet
 from joem.methods.csrl import CSRL
 from joem.methods.devise import DeViSE
 from joem.methods.joem import JoEm
+from joem.methods.pmosr import PMOSR
 from joem.methods.spnet import SPNet
 from joem.methods.supervised import Supervised
 from joem.methods.two_stage import TwoStage
@@ -22,6 +23,7 @@ METHODS: dict[str, type[Method]] = {
     "zs3net": ZS3Net,
     "csrl": CSRL,
     "cagnet": CaGNet,
+    "pmosr": PMOSR,
     "two_stage": TwoStage,
     "visual_to_semantic": VisualToSemantic,
     "zs3net_joem": ZS3NetJoEm,

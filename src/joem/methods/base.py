@@ -1,7 +1,7 @@
 """What every method offers to the engine and to the decision rules."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple, cast
 
 import torch
@@ -114,6 +114,11 @@ class Method(nn.Module, ABC):
         """The settings for a fold of a cross-validation in which these classes must teach nothing."""
         return settings
 
+    @classmethod
+    def with_vocabulary(cls, settings: MethodSettings, vocabulary: Vocabulary) -> MethodSettings:
+        """The settings with what a method derives from the classes before it is made, so that a model keeps it."""
+        return settings
+
     def begin(self, stage: str) -> None:
         """Enter a stage of training, with everything free to learn but what the recipe keeps frozen."""
         self.stage = choose("stage", stage, self.stages)
@@ -145,6 +150,11 @@ class Method(nn.Module, ABC):
     def heard_names(self) -> tuple[str, ...]:
         """Names of a classifier that teach it, beside the vocabulary's; none for most methods."""
         return ()
+
+    @property
+    def names_taken_out(self) -> Mapping[str, Mapping[str, str]]:
+        """Names of a classifier that do not teach it because they give an unseen class away: class -> name -> why."""
+        return {}
 
     def learn_nouns(self, vectors: Tensor) -> None:
         """Take the word vectors (N,D) of the nouns of captioned photos, which come as a third argument of `forward`."""

@@ -12,9 +12,10 @@ from torch import Tensor, nn
 from joem.errors import BadUsage, choose
 from joem.methods.base import Method, Objective
 from joem.methods.experts import EXPERTS, CosineSettings, Expert, ExpertSettings, NamesTeacher, Shared, View
-from joem.methods.experts.names import Which, taught_names
+from joem.methods.experts.names import Which, left_out
 from joem.models import FeatureMaps, Hypercolumns, Inputs, Trunk, build_trunk, hypercolumn
 from joem.semantics import Semantics, imagenet
+from joem.semantics.giveaways import giveaways
 from joem.settings import MethodSettings, ModelSettings, Names, settings
 from joem.vocabulary import Vocabulary
 
@@ -39,10 +40,11 @@ class BlendSettings(MethodSettings):
 
     Args:
         experts: the experts, each with its kind (cosine, conse, mixture, tower), weight and sizes.
-        names: whether ImageNet's names teach too: none, strict (without every kind of an unseen class), all.
+        names: whether ImageNet's names teach too: none, strict (without those that give an unseen class away), all.
         names_from: which ImageNet the backbone's classifier names: imagenet-1k, or imagenet-12k, -22k, -21k-goog,
             -21k-miil, -22k-ms for classifiers of timm with such a head.
-        names_without: further classes whose kinds strict leaves out.
+        names_without: further classes for which strict leaves names out.
+        names_out: the indices of the names that strict left out; found by rule when a model is made, and kept with it.
     """
 
     name: str = "blend"
@@ -50,6 +52,7 @@ class BlendSettings(MethodSettings):
     names: Which = "none"
     names_from: str = imagenet.FIRST
     names_without: Names = ()
+    names_out: tuple[int, ...] | None = None
 
 
 class Blend(Method):
@@ -72,7 +75,13 @@ class Blend(Method):
         kinds = [EXPERTS[choose("expert", each.kind, EXPERTS)] for each in settings.experts]
         self.teacher: NamesTeacher | None = None
         if settings.names != "none":
-            kept = taught_names(settings.names, vocabulary, settings.names_without, settings.names_from)
+            out = (
+                self.with_vocabulary(settings, vocabulary).names_out
+                if settings.names_out is None
+                else settings.names_out
+            )
+            hidden = set(out or ())
+            kept = [index for index in range(len(imagenet.entries_of(settings.names_from))) if index not in hidden]
             saved = any(kind.reads_names for kind in kinds)
             own = model.backbone if model.backbone.startswith("tu-") else ""
             self.teacher = NamesTeacher(channels[-1], kept, dimension, saved, settings.names_from, own)
@@ -100,7 +109,15 @@ class Blend(Method):
     def for_fold(cls, settings: MethodSettings, hidden: Sequence[str]) -> MethodSettings:
         """No name of a class that is unseen in the whole problem teaches in a fold."""
         without = cast(BlendSettings, settings).names_without
-        return replace(cast(BlendSettings, settings), names_without=(*without, *hidden))
+        return replace(cast(BlendSettings, settings), names_without=(*without, *hidden), names_out=None)
+
+    @classmethod
+    def with_vocabulary(cls, settings: MethodSettings, vocabulary: Vocabulary) -> "BlendSettings":
+        """The settings with the names that strict leaves out."""
+        own = cast(BlendSettings, settings)
+        hidden = (*vocabulary.unseen, *own.names_without)
+        out = left_out(hidden, own.names_from) if own.names == "strict" else None
+        return replace(own, names_out=out)
 
     def learn_names(self, semantics: Semantics) -> None:
         """Take the classifier that teaches names, and the word vectors that teacher and experts need of them."""
@@ -117,6 +134,18 @@ class Blend(Method):
     def heard_names(self) -> tuple[str, ...]:
         """The names of ImageNet that teach."""
         return () if self.teacher is None else self.teacher.words
+
+    @property
+    def names_taken_out(self) -> Mapping[str, Mapping[str, str]]:
+        """What strict leaves out for every unseen class, and why."""
+        if self.settings.names != "strict":
+            return {}
+        hidden, subset = (*self.vocabulary.unseen, *self.settings.names_without), self.settings.names_from
+        entries = imagenet.entries_of(subset)
+        return {
+            name: {entries[index].names[0]: why for index, why in giveaways(name, subset).items()}
+            for name in dict.fromkeys(hidden)
+        }
 
     def learn_nouns(self, vectors: Tensor) -> None:
         """Keep the word vectors of the nouns of captioned photos, for training."""

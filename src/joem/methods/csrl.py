@@ -13,7 +13,14 @@ from torch import Tensor, nn
 from joem import losses
 from joem.losses.compared import pairwise_relations
 from joem.methods.base import head_channels
-from joem.methods.generative import GenerativeMethod, GenerativeSettings, by_class, mean_moment_matching, with_noise
+from joem.methods.generative import (
+    GenerativeMethod,
+    GenerativeSettings,
+    NoisyDropout,
+    by_class,
+    mean_moment_matching,
+    with_noise,
+)
 from joem.settings import ModelSettings, Weight, settings
 from joem.vocabulary import Vocabulary
 
@@ -45,7 +52,6 @@ class CSRL(GenerativeMethod):
     settings_class = CSRLSettings
     settings: CSRLSettings
     title: ClassVar[str] = "CSRL-style"
-    new_class_stages: tuple[str, ...] = ("generate", "classify")
 
     def __init__(self, model: ModelSettings, settings: CSRLSettings, vocabulary: Vocabulary, vectors: Tensor) -> None:
         super().__init__(model, settings, vocabulary, vectors)
@@ -78,7 +84,7 @@ class _ClassGraph(nn.Module):
         super().__init__()
         self.own = nn.Linear(inputs, hidden)
         self.neighbours = nn.Linear(inputs, hidden, bias=False)
-        self.dropout = nn.Dropout(0.5)
+        self.dropout = NoisyDropout(0.5)
         self.last = nn.Linear(hidden, outputs)
 
     def forward(self, nodes: Tensor, edges: Tensor) -> Tensor:

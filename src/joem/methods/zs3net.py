@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from joem.methods.base import Objective, head_channels
-from joem.methods.generative import GenerativeMethod, GenerativeSettings, hidden_and_output, with_noise
+from joem.methods.generative import GenerativeMethod, GenerativeSettings, layers, with_noise
+from joem.methods.self_training import pseudo_labels, surest
 from joem.settings import MethodSettings, ModelSettings, Share, settings
 from joem.vocabulary import VOID, Vocabulary
 
@@ -17,7 +18,8 @@ class ZS3NetSettings(GenerativeSettings):
     """ZS3Net.
 
     Args:
-        self_training: the share of the most confident void pixels that get a pseudo-label; 0 is off.
+        self_training: the share of the void pixels taken for an unseen class, the most confident ones, that get a
+            pseudo-label in one more stage; 0 is off. With data.transductive, pictures of unseen classes are void.
         graph_context: generate from the graph of which classes touch in a picture.
     """
 
@@ -40,7 +42,7 @@ class ZS3Net(GenerativeMethod):
         if settings.graph_context:
             self.generator = _GraphConvolutions(*sizes)
         else:
-            self.generator = hidden_and_output(*sizes)
+            self.generator = layers(sizes)
         if settings.self_training > 0:
             self.stages = (*self.stages, "self_train")
             self.new_class_stages = (*self.new_class_stages, "self_train")
@@ -84,10 +86,7 @@ class ZS3Net(GenerativeMethod):
         confidence, predicted = self.classifier(features).softmax(dim=1).max(dim=1)
         unseen = torch.isin(predicted, torch.tensor(self.vocabulary.unseen_indices, device=labels.device))
         candidates = unseen & (labels == VOID)
-        if not candidates.any():
-            return labels
-        threshold = confidence[candidates].quantile(1 - self.settings.self_training)
-        return torch.where(candidates & (confidence >= threshold), predicted, labels)
+        return pseudo_labels(labels, predicted, surest(confidence, candidates, self.settings.self_training))
 
 
 class _GraphConvolutions(nn.Module):
@@ -95,8 +94,8 @@ class _GraphConvolutions(nn.Module):
 
     def __init__(self, inputs: int, hidden: int, outputs: int) -> None:
         super().__init__()
-        layers = hidden_and_output(inputs, hidden, outputs)
-        self.first, self.last = layers[:-1], layers[-1]
+        both = layers([inputs, hidden, outputs])
+        self.first, self.last = both[:-1], both[-1]
 
     def forward(self, nodes: Tensor, adjacency: Tensor) -> Tensor:
         result: Tensor = self.last(adjacency @ self.first(adjacency @ nodes))

@@ -120,6 +120,7 @@ def write(
         page.plots(group, embedding.CAPTIONS[name])
     if pictures is not None:
         embedding.save(drawn, pictures)
+    _taken_out(page, model)
     _provenance(page, model, run)
     page.write(out)
     return found
@@ -212,6 +213,25 @@ def _loss_plot(file: Path) -> "Figure":
         terms = [name for name in lines[0] if name not in {"step", "epoch", "seconds"} and not name.startswith("lr_")]
         values = {name: [float(line[name]) for line in lines] for name in ("step", *terms)}
     return plots.losses(values)
+
+
+def taken_out(model: Model) -> list[list[str]]:
+    """The names that did not teach because they give an unseen class away: class, how many, which, each with why."""
+    return [
+        [name, str(len(names)), ", ".join(f"{each} ({why})" for each, why in names.items())]
+        for name, names in model.method.names_taken_out.items()
+    ]
+
+
+def _taken_out(page: Page, model: Model) -> None:
+    rows = taken_out(model)
+    if rows:
+        page.heading("Names taken out")
+        page.text(
+            "Names of ImageNet that would give an unseen class away did not teach: those that have the class in their "
+            "name, are a kind or a part of it, mention it in their dictionary entry, are its kin, or keep its company."
+        )
+        page.table(["unseen class", "names", "which, and why"], rows)
 
 
 def _provenance(page: Page, model: Model, run: Path) -> None:

@@ -112,14 +112,14 @@ def meant(name: str, known: Iterable[str]) -> str | None:
 
 def _other_words(name: str) -> Iterator[str]:
     """Other words for the same thing, from the table above and from WordNet."""
-    yield from _listed(name)
+    yield from listed(name)
     for form in singulars(name):
         meanings = _meanings(plain(form))
         if len(meanings) == 1:
             yield from meanings[0].names
 
 
-def _listed(name: str) -> Iterator[str]:
+def listed(name: str) -> Iterator[str]:
     """Other words for the same thing, from the table above."""
     forms = {plain(form) for form in singulars(name)}
     for group in _GROUPS:
@@ -147,22 +147,41 @@ def entries(which: str = "imagenet-22k") -> tuple[Entry, ...]:
     return tuple(row.entry for row in map(_row, _wordnet()) if row.larger in _LARGER[which])
 
 
-class _Row(NamedTuple):
-    """An entry, its index among the thousand, and which larger ImageNet has it."""
+class Row(NamedTuple):
+    """A line of the lexicon: an entry, its index among the thousand, and which larger ImageNet has it."""
 
     first: str
     larger: str
     entry: Entry
 
 
-def _row(line: str) -> _Row:
+def _row(line: str) -> Row:
     first, larger, names, gloss = line.split("\t")
-    return _Row(first, larger, Entry(tuple(names.split(", ")), gloss))
+    return Row(first, larger, Entry(tuple(names.split(", ")), gloss))
 
 
 @cache
 def _wordnet() -> tuple[str, ...]:
     return _lines("wordnet.tsv.gz")
+
+
+@cache
+def rows() -> tuple[Row, ...]:
+    """Everything that an ImageNet has, in the order of the file."""
+    return tuple(map(_row, _wordnet()))
+
+
+@cache
+def relations() -> tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]:
+    """For every row, which rows it is a kind of and which it is a part, a member or a substance of, in WordNet.
+
+    >>> airliner = next(number for number, row in enumerate(rows()) if row.first == "404")
+    >>> [rows()[above].entry.names[0] for above in relations()[airliner][0]]
+    ['airplane']
+    """
+    lines = (*_lines("wordnet-relations.tsv.gz"), *("" for _ in rows()))[: len(rows())]  # the last have none
+    parts = (line.partition("\t") for line in lines)
+    return tuple((tuple(map(int, kinds.split())), tuple(map(int, wholes.split()))) for kinds, _, wholes in parts)
 
 
 @cache
@@ -208,7 +227,7 @@ def gloss(name: str) -> str | None:
     """
     forms = [*singulars(name), *(OTHER_SPELLING.get(form, form) for form in singulars(name))]
     own = {plain(form) for form in forms}
-    others = {plain(word) for word in _listed(name)} - own
+    others = {plain(word) for word in listed(name)} - own
 
     def fit(entry: Entry) -> tuple[int, bool, bool, bool, int]:
         names = [plain(each) for each in entry.names]

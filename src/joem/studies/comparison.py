@@ -61,6 +61,10 @@ class Comparison:
         """Mean and deviation over the seeds of each of `SCORES`."""
         return {name: summary([found[name] for found in self.found(row, rule)]) for name in SCORES}
 
+    def ausuc(self, row: Row) -> dict[str, float | None]:
+        """Mean and deviation over the seeds of the area under the seen-unseen curve, which no choice can flatter."""
+        return summary([result.get("ausuc") for result in self.results[row.variant.name]])
+
     def add_class_seconds(self, row: Row) -> float | None:
         """How long it takes a row's method to take one more class; None where a word is not enough."""
         seconds: float | None = self.results[row.variant.name][0].get("add_class_seconds")
@@ -74,6 +78,7 @@ class Comparison:
                 "method": row.variant.method,
                 "rule": row.rule,
                 **self.summary(row),
+                "ausuc": self.ausuc(row),
                 "published": row.published and dict(zip(SCORES, row.published.three, strict=True)),
                 "add_class_seconds": self.add_class_seconds(row),
                 "runs": [dict(result) for result in self.results[row.variant.name]],
@@ -262,8 +267,8 @@ class _Runs:
     def _scoring(self, variant: Variant, seed: int, decisions: list[Decision]) -> Job:
         def work() -> dict[str, Any]:
             model, problem = self._model(variant, seed)
-            found = engine.evaluate(model, problem, decisions)
-            return {"folds": self.folds, "rules": {each.decision.rule: each.to_dict() for each in found}}
+            found, area = calibration.evaluate(model, problem, decisions)
+            return {"folds": self.folds, "ausuc": area, "rules": {each.decision.rule: each.to_dict() for each in found}}
 
         chosen = f"{self.folds}-folds" if self.folds else "own-parameters"
         file = self._folder(variant, seed) / f"scores-{chosen}.json"

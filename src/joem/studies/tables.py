@@ -15,7 +15,8 @@ from joem.studies.saw import seen_before
 Table = tuple[list[str], list[list[str]]]
 
 _CAPTIONS = {
-    "scores": "Mean and deviation over the seeds, in percent. {origin}.",
+    "scores": "Mean and deviation over the seeds, in percent. {origin}. AUSUC is the area under the seen-unseen curve "
+    "of calibrated stacking, whatever the rule.",
     "rules": "hIoU by every rule, for the methods that calibrate; the others decide by NN. Rules compare distances; "
     "docs/concepts/systems.md says what distance is where a method has a classifier.",
     "classes": "IoU of every class, the mean over the seeds. Classes with a star are unseen.",
@@ -66,7 +67,7 @@ def _caption(name: str, comparison: Comparison) -> str:
 
 
 def score_table(comparison: Comparison) -> Table:
-    """Seen, unseen, hIoU (mean ± deviation over seeds), the published three, what backbone and words had seen.
+    """Seen, unseen, hIoU and AUSUC (mean ± deviation over seeds), the published three, what had been seen before.
 
     If timed, also the cost of adding a class.
     """
@@ -78,6 +79,7 @@ def score_table(comparison: Comparison) -> Table:
         "seen",
         "unseen",
         "hIoU",
+        "AUSUC",
         *published,
         "had seen before",
         *(["adding a class"] if comparison.timed else []),
@@ -87,6 +89,7 @@ def score_table(comparison: Comparison) -> Table:
             row.title,
             row.rule.upper(),
             *map(_mean, comparison.summary(row).values()),
+            _mean(comparison.ausuc(row)),
             *_published(row.published),
             seen_before(comparison.results[row.variant.name][0]["recipe"]),
             *([_cost(row, comparison)] if comparison.timed else []),

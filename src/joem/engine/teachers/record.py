@@ -20,6 +20,8 @@ def teaching_of(
     data, vocabulary = recipe.data, problem.vocabulary
     shown = tuple(name for name in vocabulary.seen if name not in vocabulary.taught)
     found = [Teaching("masks", data.kind, f"{len(problem.train)} pictures of {data.train_split or 'all'}", shown)]
+    if data.transductive:
+        found.append(Teaching("unlabelled", data.kind, "pictures that hold unseen classes, without a label", ()))
     names = method.heard_names
     if names:
         found.append(Teaching("names", f"classifier of {recipe.model.backbone}", "labels of ImageNet's photos", names))

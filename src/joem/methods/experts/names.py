@@ -1,6 +1,6 @@
 """The teacher of names: the backbone's own ImageNet classifier, applied at every pixel."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 import torch
@@ -10,8 +10,8 @@ from joem.methods.experts.view import View
 from joem.models import ImageNetClassifier, TimmClassifier
 from joem.models.backbones.efficientnet_lite import SCALES
 from joem.semantics import Semantics, imagenet
+from joem.semantics.giveaways import giveaways
 from joem.settings import ModelSettings
-from joem.vocabulary import Vocabulary
 
 Which = Literal["none", "strict", "all"]
 
@@ -23,7 +23,7 @@ BLOCK = 1 << 24
 
 
 class NamesTeacher(nn.Module):
-    """Knows ImageNet's names without a mask; `strict` leaves out every kind of an unseen class.
+    """Knows ImageNet's names without a mask; `strict` leaves out those that give an unseen class away.
 
     Args:
         channels: those of the backbone's last map.
@@ -100,11 +100,6 @@ class NamesTeacher(nn.Module):
         return found.reshape(batch, height, width, -1).movedim(-1, 1)
 
 
-def taught_names(
-    which: Which, vocabulary: Vocabulary, without: Sequence[str], subset: str = imagenet.FIRST
-) -> list[int]:
-    """Which classes of an ImageNet teach: all, or with `strict` none that is a kind of an unseen class."""
-    hidden: set[int] = set()
-    if which == "strict":
-        hidden = set().union(*(imagenet.kinds_among(name, subset) for name in (*vocabulary.unseen, *without)))
-    return [index for index in range(len(imagenet.entries_of(subset))) if index not in hidden]
+def left_out(unseen: Iterable[str], subset: str = imagenet.FIRST) -> tuple[int, ...]:
+    """The classes of an ImageNet that `strict` leaves out because they give an unseen class away."""
+    return tuple(sorted(set().union(*(giveaways(name, subset) for name in unseen))))
