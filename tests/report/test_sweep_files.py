@@ -31,10 +31,11 @@ def test_sweep_writes_curves_that_agree_with_evaluate(trained, capsys):
         for key in ("miou_seen", "miou_unseen", "hiou"):
             assert curves[rule]["points"][1][key] == json.loads(printed)[0][key]
     files = {path.name for path in (trained / "sweep").iterdir()}
-    assert files == {"curves.csv", "curves.json", "trade-off.png", "errors.png", "cs.png", "ac.png", "ratio.png"}
+    plots = {f"{name}.png" for name in ("trade-off", "errors", *curves)}
+    assert files == {"curves.csv", "curves.json", *plots}
     head, *lines = (trained / "sweep" / "curves.csv").read_text().splitlines()
     assert head == "rule,parameter,value,miou_seen,miou_unseen,hiou,true_unseen,seen_as_unseen"
-    assert len(lines) == 2 + 3 + 3
+    assert len(lines) == 2 + 3 + 3 + len(curves["probability"]["points"])
 
 
 def test_sweep_prints_a_table_and_refuses_what_it_cannot_sweep(trained, tmp_path, capsys):
