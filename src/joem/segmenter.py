@@ -1,5 +1,6 @@
 """What users hold: a trained model with its names. Encode a picture once, then ask for any names."""
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -176,8 +177,14 @@ class Segmenter:
         smaller = reduced(pixels, longest)
         if self.model.recipe.model.side is not None:  # the encoder resizes pictures itself, so none is too large
             return Scene(self, pixels, self.model.features(smaller))
-        stride = self.model.method.stride if isinstance(self.model, Model) else self.model.stride
-        return Scene(self, pixels, tiles.encode(self.model.features, smaller, stride))
+        if isinstance(self.model, Model):
+            stride, unit = (
+                self.model.method.stride,
+                math.lcm(self.model.method.stride, *self.model.method.trunk.strides),
+            )
+        else:
+            stride, unit = self.model.stride, self.model.unit
+        return Scene(self, pixels, tiles.encode(self.model.features, smaller, stride, unit))
 
     def _torch_model(self) -> Model:
         if not isinstance(self.model, Model):
