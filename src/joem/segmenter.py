@@ -177,11 +177,10 @@ class Segmenter:
         smaller = reduced(pixels, longest)
         if self.model.recipe.model.side is not None:  # the encoder resizes pictures itself, so none is too large
             return Scene(self, pixels, self.model.features(smaller))
+        unit: int | None
         if isinstance(self.model, Model):
-            stride, unit = (
-                self.model.method.stride,
-                math.lcm(self.model.method.stride, *self.model.method.trunk.strides),
-            )
+            stride = self.model.method.stride
+            unit = math.lcm(stride, *self.model.method.trunk.strides)
         else:
             stride, unit = self.model.stride, self.model.unit
         return Scene(self, pixels, tiles.encode(self.model.features, smaller, stride, unit))
