@@ -15,6 +15,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "serve": ("fastapi", "prometheus_client", "uvicorn"),
     "hub": ("huggingface_hub",),
     "teachers": ("ai_edge_litert",),
+    "parquet": ("pyarrow",),
 }
 """The modules that each extra brings, as they are imported."""
 

@@ -1,6 +1,7 @@
 """Files and folders that are either whole or not there, so that whatever was interrupted can simply be run again."""
 
 import csv
+import hashlib
 import io
 import json
 import os
@@ -65,6 +66,33 @@ def atomic_folder(path: Path) -> Iterator[Path]:
         shutil.rmtree(draft, ignore_errors=True)
 
 
+@contextmanager
+def whole_folder(path: Path, mark: str) -> Iterator[Path]:
+    """A draft of a folder, whose files take the place of others of their names and leave the rest as it is.
+
+    A folder that is not there appears whole. In one that is there `mark`, a file of the draft, goes first and comes
+    last: what is under it is whole, whoever was killed. After a power cut it may not be: waiting for the disk with
+    every folder would take longer than all the rest. One process at a time may write the folder.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # The same name every time, so that what a killed writer left is found without a look at all of the folder.
+    draft = path.with_name(f"{_DRAFT}{hashlib.sha256(path.name.encode(errors='surrogateescape')).hexdigest()[:16]}")
+    shutil.rmtree(draft, ignore_errors=True)
+    draft.mkdir()
+    try:
+        yield draft
+        if not path.exists():
+            draft.replace(path)
+        else:
+            (path / mark).unlink(missing_ok=True)
+            for each in sorted(draft.iterdir(), key=lambda file: file.name == mark):
+                if (path / each.name).is_dir():
+                    shutil.rmtree(path / each.name)
+                each.replace(path / each.name)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
 def remove_drafts(folder: Path) -> None:
     """Remove what writers that were killed left in a folder, where no other process writes now."""
     for draft in folder.glob(f".*{_DRAFT}*"):
@@ -100,9 +128,9 @@ def writing(path: Path | None) -> Iterator[None]:
         ) from error
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a small file in one go."""
-    with atomic_file(path) as draft:
+def write_text(path: Path, text: str, lasting: bool = True) -> None:
+    """Write a small file in one go; `lasting` as in `atomic_file`."""
+    with atomic_file(path, lasting) as draft:
         draft.write_text(text, encoding="utf-8")
 
 
@@ -117,9 +145,9 @@ def csv_text(rows: Iterable[Sequence[Any]]) -> str:
     return text.getvalue()
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Write JSON in one go."""
-    write_text(path, json.dumps(value, indent=2) + "\n")
+def write_json(path: Path, value: Any, lasting: bool = True) -> None:
+    """Write JSON in one go; `lasting` as in `atomic_file`."""
+    write_text(path, json.dumps(value, indent=2) + "\n", lasting)
 
 
 def read_json(path: Path) -> Any:

@@ -106,7 +106,7 @@ def _read(job: Job) -> Result | None:
     kept = read_json(job.file)
     old, new = kept.get("identity") if isinstance(kept, dict) else None, json.loads(json.dumps(job.identity))
     if old != new or "result" not in kept:
-        told = "; ".join(list(_differences(old, new))[:_TOLD])
+        told = "; ".join(list(differences(old, new))[:_TOLD])
         raise BadUsage(
             f"{job.file} holds the result of another recipe ({told}): give another --out, or remove {job.file.parent}."
         )
@@ -159,14 +159,14 @@ def _lock_file(file: Path) -> Path:
     return file.with_name(f".{file.name}.lock")
 
 
-def _differences(old: Any, new: Any, name: str = "") -> Iterator[str]:
+def differences(old: Any, new: Any, name: str = "") -> Iterator[str]:
     """The settings in which two identities differ.
 
-    >>> list(_differences({"train": {"seed": 0, "epochs": 2}}, {"train": {"seed": 1, "epochs": 2}}))
+    >>> list(differences({"train": {"seed": 0, "epochs": 2}}, {"train": {"seed": 1, "epochs": 2}}))
     ['train.seed was 0, now 1']
     """
     if isinstance(old, dict) and isinstance(new, dict):
         for key in dict.fromkeys([*old, *new]):
-            yield from _differences(old.get(key), new.get(key), f"{name}.{key}" if name else str(key))
+            yield from differences(old.get(key), new.get(key), f"{name}.{key}" if name else str(key))
     elif old != new:
         yield f"{name or 'identity'} was {old!r}, now {new!r}"

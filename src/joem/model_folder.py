@@ -3,6 +3,7 @@
 Nothing here imports torch, so that the command line can say at once that there is no model.
 """
 
+import hashlib
 from pathlib import Path
 
 from joem import checksums
@@ -35,6 +36,17 @@ def find_model(path: str | Path) -> Path:
         f"quickstart write it, or the name of a model in the box ({', '.join(boxed()) or 'this one has none'}). "
         "joem quickstart makes one in minutes."
     )
+
+
+def fingerprint(path: str | Path) -> str:
+    """SHA-256 of all files of a model, a folder's or those of an .onnx file: two that agree segment alike."""
+    given = Path(path)
+    if given.suffix == ".onnx":
+        files = [given, given.with_suffix(".examples.safetensors")]
+    else:
+        files = [find_model(given) / name for name in (WEIGHTS, DESCRIPTION, EXAMPLES)]
+    digests = [checksums.sha256(file) for file in files if file.is_file()]
+    return hashlib.sha256(" ".join(digests).encode()).hexdigest()
 
 
 def check_boxed(folder: Path) -> None:

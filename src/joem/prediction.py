@@ -1,14 +1,18 @@
-"""Many pictures at once: finding them, segmenting them, one folder of results for each."""
+"""Many pictures at once: finding them, segmenting them, a folder of results for each or rows for many."""
 
 import glob
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from contextlib import nullcontext
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from joem import parquet_files, progress
 from joem.errors import BadUsage, JoemError
+from joem.parquet_files import Row
 from joem.picture_files import SUFFIXES
+from joem.saving import Saving, claimed, pending, save_folder
 
 if TYPE_CHECKING:  # torch is not needed to find pictures
     from joem.asking import Asked
@@ -45,6 +49,20 @@ class Request:
     points: "Mapping[Path, Points]" = field(default_factory=dict)
     refine: bool = False
 
+    def identity(self) -> dict[str, Any]:
+        """What makes a result what it is besides the model, in a form that JSON can hold."""
+        names = self.names if self.names is None or isinstance(self.names, str) else list(self.names)
+        points = {
+            str(path): {name: list(map(list, at)) for name, at in each.items()} for path, each in self.points.items()
+        }
+        return {
+            **{each.name: getattr(self, each.name) for each in fields(self)},
+            "names": names,
+            "points": points,
+            "values": dict(self.values),
+            "save": list(self.save),
+        }
+
     def check(self, segmenter: "Segmenter") -> None:
         """Refuse what cannot be done with any picture, without the visual encoder."""
         from joem.pictures import check_longest
@@ -65,7 +83,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Done:
-    """A picture, the folder its results are in, and what was found (`Result.to_dict`) or why it failed."""
+    """A picture, the folder or Parquet file of its results, and what was found (`Result.to_dict`) or why it failed."""
 
     picture: Path
     folder: Path
@@ -108,55 +126,80 @@ def _pictures_of(source: str, results: Path | None) -> list[Path]:
 
 
 def predict(
-    segmenter: "Segmenter", pictures: Sequence[Path], request: Request, out: Path, jobs: int = 1
+    segmenter: "Segmenter",
+    pictures: Sequence[Path],
+    request: Request,
+    out: Path,
+    jobs: int = 1,
+    saving: Saving | None = None,
 ) -> Iterator[Done]:
-    """Segment pictures and save each into a folder of its own below `out`; a picture that fails stops no other.
+    """Segment pictures and save each below `out`; a picture that fails stops no other.
 
     Args:
         segmenter: the model.
         pictures: picture files.
         request: what to segment them into.
-        out: folder for the results, one folder per picture, named after its file.
+        out: folder for the results: one folder per picture, named after its file, or Parquet files.
         jobs: how many pictures are worked on at the same time.
+        saving: how results are kept, and which pictures are left out; a folder for every picture if None.
     """
     if jobs < 1:
         raise BadUsage(f"--jobs must be at least 1, got {jobs}.")
+    saving = saving or Saving()
+    request.check(segmenter)  # one that cannot be met fails here, at once
+    with claimed(out, saving) if saving.in_parquet else nullcontext():
+        work = partial(_predict_one, segmenter, request, saving)
+        found = progress.in_threads(work, pending(pictures, out, saving), "segmenting", jobs)
+        yield from _in_parts(found, out, saving) if saving.in_parquet else (done for done, _ in found)
+
+
+def _predict_one(
+    segmenter: "Segmenter", request: Request, saving: Saving, where: tuple[Path, Path]
+) -> tuple[Done, Row | None]:
+    """Segment a picture and fill its folder; give what was found, and its row."""
     from joem.exchange import WRITERS
 
-    request.check(segmenter)  # one that cannot be met fails here, at once
+    picture, folder = where
 
-    def work(picture: Path, folder: Path) -> Done:
-        try:
-            result = request.run(segmenter, picture)
-            result.save(folder)
-            for kind in request.save:
-                WRITERS[kind](result, folder, picture.name)
-        except JoemError as error:
-            return Done(picture, folder, error=str(error))
-        except (OSError, MemoryError, RuntimeError) as error:  # torch's lack of memory is a RuntimeError
-            return Done(picture, folder, error=f"{picture}: {error}")
-        return Done(picture, folder, result.to_dict())
+    def write(draft: Path) -> None:
+        result.save(draft)
+        for kind in request.save:
+            WRITERS[kind](result, draft, picture.name)
 
-    pool = ThreadPoolExecutor(jobs)
     try:
-        yield from pool.map(work, pictures, _folders(pictures, out))
-    finally:
-        pool.shutdown(cancel_futures=True)  # whoever stops listening waits for pictures under way only
+        result = request.run(segmenter, picture)
+        if saving.in_folders:
+            save_folder(folder, saving, picture, write)
+        row = parquet_files.row(result, str(picture)) if saving.in_parquet else None
+    except JoemError as error:
+        return Done(picture, folder, error=str(error)), None
+    except (OSError, MemoryError, RuntimeError) as error:  # torch's lack of memory is a RuntimeError
+        return Done(picture, folder, error=f"{picture}: {error}"), None
+    return Done(picture, folder, result.to_dict()), row
 
 
-def _folders(pictures: Iterable[Path], out: Path) -> list[Path]:
-    """One folder per picture, numbered where names repeat.
+def _in_parts(found: Iterable[tuple[Done, Row | None]], out: Path, saving: Saving) -> Iterator[Done]:
+    """Write rows into files as there are enough of them; a picture is given when its row is written."""
+    waiting: list[tuple[Done, Row]] = []
 
-    >>> [folder.name for folder in _folders([Path("a.jpg"), Path("x/a.png"), Path("a-2.png")], Path("out"))]
-    ['a', 'a-2', 'a-2-2']
-    """
-    used: set[str] = set()
-    folders = []
-    for picture in pictures:
-        name, number = picture.stem, 1
-        while name.casefold() in used:  # some file systems do not tell A from a
-            number += 1
-            name = f"{picture.stem}-{number}"
-        used.add(name.casefold())
-        folders.append(out / name)
-    return folders
+    def write() -> list[Done]:
+        rows = [row for _, row in waiting]
+        file = parquet_files.write(out / parquet_files.file_name(rows, saving.shard), rows, saving.identity)
+        written = [replace(done, folder=file) for done, _ in waiting]
+        waiting.clear()
+        return written
+
+    try:
+        for done, row in found:
+            if row is None:
+                yield done
+                continue
+            waiting.append((done, row))
+            if len(waiting) >= saving.rows:
+                yield from write()
+    except BaseException:
+        if waiting:  # whoever stops keeps what is done
+            write()
+        raise
+    if waiting:
+        yield from write()

@@ -84,12 +84,15 @@ def in_threads(call: Callable[[T], U], items: Sequence[T], title: str, threads: 
     if not count:
         yield from map(call, track(items, title))
         return
-    with ThreadPoolExecutor(count) as pool:
+    pool = ThreadPoolExecutor(count)
+    try:
         rest = iter(items)
         waiting = deque(pool.submit(call, item) for item in islice(rest, 2 * count))
         for _ in track(items, title):
             yield waiting.popleft().result()
             waiting.extend(pool.submit(call, item) for item in islice(rest, 1))
+    finally:
+        pool.shutdown(cancel_futures=True)  # whoever stops listening waits for items under way only
 
 
 @contextmanager

@@ -188,7 +188,7 @@ class Result:
         folder.mkdir(parents=True, exist_ok=True)
         self.overlay().save(folder / "overlay.png")
         self.mask().save(folder / "mask.png")
-        write_json(folder / "result.json", self.to_dict())
+        write_json(folder / "result.json", self.to_dict(), lasting=False)
         return folder
 
     def cut_out(self, name: str) -> Image.Image:

@@ -12,7 +12,7 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "licences.md"
 START, END = "<!-- packages -->", "<!-- end of packages -->"
-EXTRAS = ("train", "lite", "glove", "use", "hub", "onnx", "tensorboard", "prepare", "serve")
+EXTRAS = ("train", "lite", "glove", "use", "hub", "onnx", "tensorboard", "prepare", "serve", "parquet", "ray")
 """The extras that people install; those of development only are left out."""
 
 

@@ -1,25 +1,31 @@
 """Commands that use a trained model: predict, export, import-checkpoint, serve."""
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from joem import decision, extras
+from joem import __version__, decision, extras
 from joem.cli import checks
 from joem.cli.checks import ShownClass
 from joem.cli.output import Incomplete
 from joem.cli.parser import Changes, Names, RuleValues, Told
 from joem.errors import JoemError
-from joem.model_folder import DEFAULT_MODEL
+from joem.model_folder import DEFAULT_MODEL, fingerprint
+from joem.shards import Shard
 from joem.web import Limits
 
 if TYPE_CHECKING:
+    from joem import prediction
+    from joem.saving import Saving
     from joem.segmenter import Segmenter
 
 Form = Literal["coco", "label-studio", "cvat", "cut-outs", "scores"]
 """What `exchange.WRITERS` writes."""
+Format = Literal["folders", "parquet", "both"]
+"""What `saving.Saving` keeps."""
+_MOST_FAILURES = 100  # pictures that are told of one by one
 
 
 def predict(
@@ -41,6 +47,10 @@ def predict(
     vectors: Path | None = None,
     device: str = "cpu",
     jobs: int = 1,
+    format: Format = "folders",
+    rows: int = 1000,
+    shard: str = "1/1",
+    skip_done: bool = False,
     out: Path = Path("predictions"),
 ) -> Told:
     """Segment your own pictures with your own words.
@@ -69,12 +79,20 @@ def predict(
         vectors: where the model's word-vector file is now.
         device: where the networks run: cpu, cuda, mps, or auto for what there is.
         jobs: pictures worked on at the same time.
+        format: a folder with files for each picture, Parquet files of many pictures (masks as run lengths, scores), or
+            both.
+        rows: pictures in a Parquet file.
+        shard: I/N takes the I-th of N parts of the pictures, for N machines with the same command; chosen by a hash of
+            the path as it is given.
+        skip_done: leave out the pictures whose results are there, whatever stopped the run before.
         out: folder for the results.
     """
     checks.values_of_rule(rule, values)
     checks.model(model, vectors)
-    shown = checks.examples(example or ())
-    from joem import prediction, progress
+    shown, part = checks.examples(example or ()), Shard.parse(shard)
+    if format != "folders":
+        extras.require("parquet", "A Parquet file")
+    from joem import prediction, saving
 
     pictures = prediction.find_pictures(images, sys.stdin, results=out)
     if not any(picture.exists() for picture in pictures):
@@ -87,19 +105,43 @@ def predict(
     )
     for note in segmenter.classes(names, not no_background, strict_words).notes:
         print(f"joem: {note}", file=sys.stderr)
-    found, failed = [], []
-    work = prediction.predict(segmenter, pictures, request, out, jobs)
-    for done in progress.track(work, "segmenting", len(pictures)):
+    identity = _identity(model, prompt, example or (), request)
+    kept = saving.Saving(format, rows, part, skip_done, identity)
+    work = prediction.predict(segmenter, pictures, request, out, jobs, kept)
+    return (yield from _told_of(work, kept, save, out))
+
+
+def _identity(
+    model: str | None, prompt: str | None, example: Sequence[str], request: "prediction.Request"
+) -> dict[str, Any]:
+    """What makes a result what it is, to know it again."""
+    made = {"joem": __version__, "model": fingerprint(model or DEFAULT_MODEL), "prompt": prompt}
+    return {**made, "example": list(example), **request.identity()}
+
+
+def _told_of(work: Iterable["prediction.Done"], kept: "Saving", save: Sequence[str], out: Path) -> Told:
+    """Tell of every picture, or of every file of many; millions are counted, not listed."""
+    found, failed, count, file = [], [], 0, None
+    for done in work:
         if done.found is None:
             failed.append(str(done.error))
+            continue
+        count += 1
+        if kept.in_parquet:
+            if file not in (None, done.folder):
+                yield str(file)
+            file = done.folder
             continue
         found.append({"image": str(done.picture), "folder": str(done.folder), **done.found})
         areas = sorted(done.found["areas"].items(), key=lambda item: -item[1])
         yield f"{done.picture}: " + ", ".join(f"{name} {share:.0%}" for name, share in areas if share >= 0.005)
         yield f"  {done.folder}/" + ", ".join(("overlay.png", "mask.png", "result.json", *save))
+    if file is not None:
+        yield str(file)
     yield from _joined(found, save, out)
-    told = "\n  ".join(failed)
-    return Incomplete(found, f"{len(failed)} of {len(pictures)} pictures failed:\n  {told}" if failed else None)
+    told = "\n  ".join(failed[:_MOST_FAILURES]) + ("\n  ..." if len(failed) > _MOST_FAILURES else "")
+    failure = f"{len(failed)} of {count + len(failed)} pictures failed:\n  {told}" if failed else None
+    return Incomplete({"pictures": count, "failed": len(failed)} if kept.in_parquet else found, failure)
 
 
 def _joined(found: Sequence[Mapping[str, Any]], save: Sequence[str], out: Path) -> Iterator[str]:
