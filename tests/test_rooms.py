@@ -36,7 +36,7 @@ ORDER = [
     *("methods", "recipe", "model", "engine", "calibration"),
     *("overlay", "refinement", "exchange", "parquet_files", "saving", "result", "tiles", "asking", "classes"),
     *("hub", "windowed", "scene", "segmenter", "bands", "onnx"),
-    "prediction",
+    *("prediction", "cluster"),
     *("report", "studies", "web", "cli"),
 ]
 """From top to bottom: a room imports only from rooms before it."""

@@ -16,6 +16,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "hub": ("huggingface_hub",),
     "teachers": ("ai_edge_litert",),
     "parquet": ("pyarrow",),
+    "ray": ("ray", "pyarrow"),
 }
 """The modules that each extra brings, as they are imported."""
 

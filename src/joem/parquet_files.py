@@ -61,9 +61,9 @@ def labels(row: Row) -> NDArray[np.int64]:
     return cast(NDArray[np.int64], flat.reshape(row["width"], row["height"]).T)
 
 
-def file_name(rows: Sequence[Row], shard: Shard) -> str:
-    """What to call the file of some rows: the same pictures, the same name."""
-    digest = hashlib.sha256(json.dumps([each["picture"] for each in rows]).encode()).hexdigest()[:16]
+def file_name(pictures: Sequence[str], shard: Shard) -> str:
+    """What to call the file of some pictures: the same ones, the same name."""
+    digest = hashlib.sha256(json.dumps(list(pictures)).encode()).hexdigest()[:16]
     return f"{shard}-{digest}.parquet"
 
 

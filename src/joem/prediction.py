@@ -72,9 +72,9 @@ class Request:
         check_min_score(self.min_score, segmenter.model.recipe.decision.replace(self.rule, **self.values))
         check_longest(self.longest)
 
-    def run(self, segmenter: "Segmenter", picture: Path) -> "Result":
-        """Segment one picture."""
-        scene = segmenter.encode(picture, self.longest)
+    def run(self, segmenter: "Segmenter", picture: Path, content: bytes | None = None) -> "Result":
+        """Segment one picture; `content` is that of its file, where somebody has read it."""
+        scene = segmenter.encode(picture if content is None else content, self.longest)
         options: dict[str, Any] = {"background": self.background, "strict_words": self.strict_words, **self.values}
         points = self.points.get(picture.resolve())
         options |= {"points": points, "min_score": self.min_score, "refine": self.refine}
@@ -184,7 +184,8 @@ def _in_parts(found: Iterable[tuple[Done, Row | None]], out: Path, saving: Savin
 
     def write() -> list[Done]:
         rows = [row for _, row in waiting]
-        file = parquet_files.write(out / parquet_files.file_name(rows, saving.shard), rows, saving.identity)
+        name = parquet_files.file_name([row["picture"] for row in rows], saving.shard)
+        file = parquet_files.write(out / name, rows, saving.identity)
         written = [replace(done, folder=file) for done, _ in waiting]
         waiting.clear()
         return written

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from joem import decision, model_folder, protocols, recipe
+from joem import decision, extras, model_folder, protocols, recipe
 from joem.errors import BadUsage, JoemError, choose
 from joem.io import read_json
 from joem.model_description import check_description
@@ -41,6 +41,19 @@ def model(path: str | Path | None, vectors: Path | None = None) -> None:
         raise JoemError(f"There is no model {found}: joem export writes one.")
     if vectors is not None and not vectors.exists():
         raise BadUsage(f"There is no word-vector file {vectors}: give --vectors the file, or a folder that holds it.")
+
+
+def engine(name: str, format: str, places: Sequence[str]) -> None:
+    """Refuse an engine that cannot write a format or reach a place, or whose packages are absent."""
+    if name == "ray" and format != "parquet":
+        raise BadUsage(f"--engine ray writes Parquet files, not {format}: add --format parquet.")
+    addresses = [place for place in places if "://" in place]
+    if name != "ray" and addresses:
+        raise BadUsage(f"{addresses[0]} is not on this machine: add --engine ray --format parquet, which reads it.")
+    if name == "ray":
+        extras.require("ray", "--engine ray")
+    elif format != "folders":
+        extras.require("parquet", "A Parquet file")
 
 
 def model_with_data(path: Path, root: str | None) -> None:

@@ -1,7 +1,10 @@
 """Commands that use a trained model: predict, export, import-checkpoint, serve."""
 
+import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import groupby
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,15 +20,15 @@ from joem.shards import Shard
 from joem.web import Limits
 
 if TYPE_CHECKING:
-    from joem import prediction
-    from joem.saving import Saving
+    from joem import cluster, prediction
     from joem.segmenter import Segmenter
 
 Form = Literal["coco", "label-studio", "cvat", "cut-outs", "scores"]
 """What `exchange.WRITERS` writes."""
 Format = Literal["folders", "parquet", "both"]
 """What `saving.Saving` keeps."""
-_MOST_FAILURES = 100  # pictures that are told of one by one
+Engine = Literal["local", "ray"]
+_MOST_TOLD = 100  # failures of pictures that are counted
 
 
 def predict(
@@ -51,7 +54,8 @@ def predict(
     rows: int = 1000,
     shard: str = "1/1",
     skip_done: bool = False,
-    out: Path = Path("predictions"),
+    engine: Engine = "local",
+    out: str = "predictions",
 ) -> Told:
     """Segment your own pictures with your own words.
 
@@ -85,19 +89,25 @@ def predict(
         shard: I/N takes the I-th of N parts of the pictures, for N machines with the same command; chosen by a hash of
             the path as it is given.
         skip_done: leave out the pictures whose results are there, whatever stopped the run before.
+        engine: this process, or the Ray cluster of RAY_ADDRESS (one on this machine if it is not set) with --jobs
+            workers; --format parquet. Pictures and --out may then be addresses of object stores, s3://... or gs://....
         out: folder for the results.
     """
     checks.values_of_rule(rule, values)
     checks.model(model, vectors)
     shown, part = checks.examples(example or ()), Shard.parse(shard)
-    if format != "folders":
-        extras.require("parquet", "A Parquet file")
-    from joem import prediction, saving
+    checks.engine(engine, format, [*images, out])
+    from joem import cluster, prediction, saving
 
-    pictures = prediction.find_pictures(images, sys.stdin, results=out)
-    if not any(picture.exists() for picture in pictures):
-        raise JoemError("\n".join(f"There is no picture {str(picture)!r}." for picture in pictures))
-    segmenter = _segmenter(model, vectors, device, prompt, shown)
+    on_ray = engine == "ray"
+    if on_ray:
+        pictures = cluster.find_pictures(images, sys.stdin, results=out)
+    else:
+        pictures = [str(path) for path in prediction.find_pictures(images, sys.stdin, results=Path(out))]
+        if not any(map(os.path.exists, pictures)):
+            raise JoemError("\n".join(f"There is no picture {picture!r}." for picture in pictures))
+    load = partial(_segmenter, model, vectors, device, prompt, shown)
+    segmenter = _segmenter(model, vectors, "cpu", prompt, shown) if on_ray else load()
     names = _wanted(segmenter, classes, add or (), shown)
     decision.check_values(rule or segmenter.model.recipe.decision.rule, values)
     request = prediction.Request(
@@ -105,10 +115,15 @@ def predict(
     )
     for note in segmenter.classes(names, not no_background, strict_words).notes:
         print(f"joem: {note}", file=sys.stderr)
-    identity = _identity(model, prompt, example or (), request)
-    kept = saving.Saving(format, rows, part, skip_done, identity)
-    work = prediction.predict(segmenter, pictures, request, out, jobs, kept)
-    return (yield from _told_of(work, kept, save, out))
+    kept = saving.Saving(format, rows, part, skip_done, _identity(model, prompt, example or (), request))
+    if on_ray:
+        request.check(segmenter)
+        parts = cluster.predict(load, pictures, request, out, kept, workers=jobs, on_gpus=device != "cpu")
+        return (yield from _told_of_parts(parts))
+    work = prediction.predict(segmenter, [*map(Path, pictures)], request, Path(out), jobs, kept)
+    if format != "folders":
+        return (yield from _told_of_parts(_parts_of(work)))
+    return (yield from _told_of_pictures(work, save, Path(out)))
 
 
 def _identity(
@@ -119,29 +134,45 @@ def _identity(
     return {**made, "example": list(example), **request.identity()}
 
 
-def _told_of(work: Iterable["prediction.Done"], kept: "Saving", save: Sequence[str], out: Path) -> Told:
-    """Tell of every picture, or of every file of many; millions are counted, not listed."""
-    found, failed, count, file = [], [], 0, None
+def _told_of_pictures(work: Iterable["prediction.Done"], save: Sequence[str], out: Path) -> Told:
+    found, failed = [], []
     for done in work:
         if done.found is None:
             failed.append(str(done.error))
-            continue
-        count += 1
-        if kept.in_parquet:
-            if file not in (None, done.folder):
-                yield str(file)
-            file = done.folder
             continue
         found.append({"image": str(done.picture), "folder": str(done.folder), **done.found})
         areas = sorted(done.found["areas"].items(), key=lambda item: -item[1])
         yield f"{done.picture}: " + ", ".join(f"{name} {share:.0%}" for name, share in areas if share >= 0.005)
         yield f"  {done.folder}/" + ", ".join(("overlay.png", "mask.png", "result.json", *save))
-    if file is not None:
-        yield str(file)
     yield from _joined(found, save, out)
-    told = "\n  ".join(failed[:_MOST_FAILURES]) + ("\n  ..." if len(failed) > _MOST_FAILURES else "")
-    failure = f"{len(failed)} of {count + len(failed)} pictures failed:\n  {told}" if failed else None
-    return Incomplete({"pictures": count, "failed": len(failed)} if kept.in_parquet else found, failure)
+    return Incomplete(found, _failure(failed, len(failed), len(found) + len(failed)))
+
+
+def _parts_of(work: Iterable["prediction.Done"]) -> "Iterator[cluster.Part]":
+    """What was written, file by file; a picture that failed is told at once."""
+    from joem.cluster import Part
+
+    for _, together in groupby(work, lambda done: done.error or done.folder):
+        for number, done in enumerate(together, 1):
+            written = Part(str(done.folder), number, ()) if done.found else Part(None, 0, (str(done.error),))
+        yield written
+
+
+def _told_of_parts(parts: "Iterable[cluster.Part]") -> Told:
+    """Tell of files of many pictures; the pictures are counted, not listed."""
+    count, failed = 0, 0
+    told: list[str] = []
+    for part in parts:
+        count, failed = count + part.pictures, failed + len(part.errors)
+        told += part.errors[: _MOST_TOLD - len(told)]
+        if part.file is not None:
+            yield f"{part.file}: {part.pictures} pictures"
+    return Incomplete({"pictures": count, "failed": failed}, _failure(told, failed, count + failed))
+
+
+def _failure(told: Sequence[str], failed: int, count: int) -> str | None:
+    listed = [*told, "..."] if len(told) < failed else told
+    return "\n  ".join([f"{failed} of {count} pictures failed:", *listed]) if failed else None
 
 
 def _joined(found: Sequence[Mapping[str, Any]], save: Sequence[str], out: Path) -> Iterator[str]:
