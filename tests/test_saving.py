@@ -184,6 +184,8 @@ def test_the_command_line_counts_instead_of_listing(trained, pictures, tmp_path,
     assert json.loads(capsys.readouterr().out) == {"pictures": 0, "failed": 1}
     assert cli.main([*map(str, words), "--out", str(tmp_path / "out"), "--skip-done", "--rule", "nn"]) == 2
     assert "another request (rule was None, now 'nn')" in capsys.readouterr().err
+    assert cli.main([*map(str, words), "--out", str(tmp_path / "out"), "--save", "coco"]) == 2
+    assert "--save coco is a file in the folder of a picture: add --format both" in capsys.readouterr().err
 
 
 def test_without_pyarrow_one_line_says_what_to_install(trained, pictures, tmp_path, monkeypatch, capsys):

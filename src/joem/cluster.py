@@ -54,8 +54,6 @@ def join_cluster() -> None:
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # it has a line for every actor that may start again
     import ray
 
-    for name in ("ray.data", "ray.serve"):
-        logging.getLogger(name).setLevel(logging.ERROR)
     if ray.is_initialized():
         return
     own: dict[str, Any] = {} if os.environ.get("RAY_ADDRESS") else {"_node_ip_address": "127.0.0.1"}
@@ -131,8 +129,8 @@ def predict(
     join_cluster()
     import ray.data
 
-    context = ray.data.DataContext.get_current()
-    context.enable_progress_bars = False
+    ray.data.DataContext.get_current().enable_progress_bars = False
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
     system, path = open_address(out)
     out = path if getattr(system, "local_file", False) else out  # file:///shared is /shared
     with nullcontext() if is_address(out) else claimed(Path(out), saving):
@@ -143,7 +141,10 @@ def predict(
             return
         most = min(workers, len(chunks))
         rows = ray.data.from_items([{_CHUNK: chunk} for chunk in chunks], override_num_blocks=len(chunks))
-        work = rows.map_batches(_fetch, batch_size=1, batch_format="pyarrow", num_cpus=0.1).map_batches(
+        # Reading waits more than it works: it takes no core, so workers that have all of them do not wait for it.
+        ahead = ray.data.TaskPoolStrategy(size=2 * most)
+        read = rows.map_batches(_fetch, batch_size=1, batch_format="pyarrow", num_cpus=0, compute=ahead)
+        work = read.map_batches(
             _Worker,
             fn_constructor_args=(load, request, out, saving),
             batch_size=1,

@@ -2,12 +2,14 @@
 
 import io
 import sys
+import threading
 
 import pytest
 import torch
 from PIL import Image
 
 from joem import cli
+from joem.cli.output import own_thread_only
 
 
 def test_names_that_the_terminal_cannot_show_are_printed_nevertheless(tmp_path, monkeypatch):
@@ -27,6 +29,16 @@ def test_a_lack_of_memory_is_told_without_a_traceback(monkeypatch, capsys, make)
     monkeypatch.setattr("joem.cli._run", make)
     assert cli.main(["data"]) == 1
     assert "memory" in capsys.readouterr().err
+
+
+def test_what_other_threads_print_does_not_get_between_results(capsys):
+    with own_thread_only():
+        print("found")
+        noisy = threading.Thread(target=print, args=("a worker died",))
+        noisy.start()
+        noisy.join()
+    print("more")
+    assert capsys.readouterr() == ("found\nmore\n", "a worker died\n")
 
 
 def test_other_errors_of_torch_are_not_hidden(monkeypatch):

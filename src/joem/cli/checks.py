@@ -43,8 +43,10 @@ def model(path: str | Path | None, vectors: Path | None = None) -> None:
         raise BadUsage(f"There is no word-vector file {vectors}: give --vectors the file, or a folder that holds it.")
 
 
-def engine(name: str, format: str, places: Sequence[str]) -> None:
+def engine(name: str, format: str, save: Sequence[str], places: Sequence[str]) -> None:
     """Refuse an engine that cannot write a format or reach a place, or whose packages are absent."""
+    if save and format == "parquet":
+        raise BadUsage(f"--save {save[0]} is a file in the folder of a picture: add --format both, or leave it out.")
     if name == "ray" and format != "parquet":
         raise BadUsage(f"--engine ray writes Parquet files, not {format}: add --format parquet.")
     addresses = [place for place in places if "://" in place]
@@ -54,6 +56,16 @@ def engine(name: str, format: str, places: Sequence[str]) -> None:
         extras.require("ray", "--engine ray")
     elif format != "folders":
         extras.require("parquet", "A Parquet file")
+
+
+def replicas(engine: str, scaled: bool, trusted_proxies: Sequence[str]) -> None:
+    """Refuse what one of the ways to serve cannot do, or whose packages are absent."""
+    if engine != "ray" and scaled:
+        raise BadUsage("--scale is for replicas on a Ray cluster: add --engine ray.")
+    if engine == "ray" and trusted_proxies:
+        raise BadUsage("--trusted-proxies is for one process: Ray's own proxy tells replicas who asks.")
+    if engine == "ray":
+        extras.require("ray", "--engine ray")
 
 
 def model_with_data(path: Path, root: str | None) -> None:

@@ -1,7 +1,26 @@
 """How commands tell what they found: plain tables, and results that are there although something failed."""
 
+import sys
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from contextlib import contextmanager
+from typing import Any, NamedTuple, cast
+
+
+@contextmanager
+def own_thread_only() -> Iterator[None]:
+    """Keep the standard output to this thread: what others print, as Ray's do, goes to the standard error."""
+
+    class Divided:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(before if threading.get_ident() == own else sys.stderr, name)
+
+    before, own = sys.stdout, threading.get_ident()
+    sys.stdout = cast(Any, Divided())
+    try:
+        yield
+    finally:
+        sys.stdout = before
 
 
 class Incomplete(NamedTuple):

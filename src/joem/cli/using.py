@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from joem import __version__, decision, extras
 from joem.cli import checks
 from joem.cli.checks import ShownClass
-from joem.cli.output import Incomplete
+from joem.cli.output import Incomplete, own_thread_only
 from joem.cli.parser import Changes, Names, RuleValues, Told
 from joem.errors import JoemError
 from joem.model_folder import DEFAULT_MODEL, fingerprint
 from joem.shards import Shard
-from joem.web import Limits
+from joem.web import Limits, Scale
 
 if TYPE_CHECKING:
     from joem import cluster, prediction
@@ -96,16 +96,10 @@ def predict(
     checks.values_of_rule(rule, values)
     checks.model(model, vectors)
     shown, part = checks.examples(example or ()), Shard.parse(shard)
-    checks.engine(engine, format, [*images, out])
+    checks.engine(engine, format, save, [*images, out])
     from joem import cluster, prediction, saving
 
-    on_ray = engine == "ray"
-    if on_ray:
-        pictures = cluster.find_pictures(images, sys.stdin, results=out)
-    else:
-        pictures = [str(path) for path in prediction.find_pictures(images, sys.stdin, results=Path(out))]
-        if not any(map(os.path.exists, pictures)):
-            raise JoemError("\n".join(f"There is no picture {picture!r}." for picture in pictures))
+    pictures = _pictures(images, on_ray := engine == "ray", out)
     load = partial(_segmenter, model, vectors, device, prompt, shown)
     segmenter = _segmenter(model, vectors, "cpu", prompt, shown) if on_ray else load()
     names = _wanted(segmenter, classes, add or (), shown)
@@ -118,12 +112,22 @@ def predict(
     kept = saving.Saving(format, rows, part, skip_done, _identity(model, prompt, example or (), request))
     if on_ray:
         request.check(segmenter)
-        parts = cluster.predict(load, pictures, request, out, kept, workers=jobs, on_gpus=device != "cpu")
-        return (yield from _told_of_parts(parts))
+        with own_thread_only():
+            parts = cluster.predict(load, pictures, request, out, kept, workers=jobs, on_gpus=device != "cpu")
+            return (yield from _told_of_parts(parts))
     work = prediction.predict(segmenter, [*map(Path, pictures)], request, Path(out), jobs, kept)
-    if format != "folders":
-        return (yield from _told_of_parts(_parts_of(work)))
-    return (yield from _told_of_pictures(work, save, Path(out)))
+    return (yield from _told_of_parts(_parts_of(work)) if kept.in_parquet else _told_of_pictures(work, save, out))
+
+
+def _pictures(images: Sequence[str], on_ray: bool, out: str) -> list[str]:
+    from joem import cluster, prediction
+
+    if on_ray:
+        return cluster.find_pictures(images, sys.stdin, results=out)
+    found = [str(path) for path in prediction.find_pictures(images, sys.stdin, results=Path(out))]
+    if not any(map(os.path.exists, found)):
+        raise JoemError("\n".join(f"There is no picture {picture!r}." for picture in found))
+    return found
 
 
 def _identity(
@@ -134,7 +138,7 @@ def _identity(
     return {**made, "example": list(example), **request.identity()}
 
 
-def _told_of_pictures(work: Iterable["prediction.Done"], save: Sequence[str], out: Path) -> Told:
+def _told_of_pictures(work: Iterable["prediction.Done"], save: Sequence[str], out: str) -> Told:
     found, failed = [], []
     for done in work:
         if done.found is None:
@@ -144,7 +148,7 @@ def _told_of_pictures(work: Iterable["prediction.Done"], save: Sequence[str], ou
         areas = sorted(done.found["areas"].items(), key=lambda item: -item[1])
         yield f"{done.picture}: " + ", ".join(f"{name} {share:.0%}" for name, share in areas if share >= 0.005)
         yield f"  {done.folder}/" + ", ".join(("overlay.png", "mask.png", "result.json", *save))
-    yield from _joined(found, save, out)
+    yield from _joined(found, save, Path(out))
     return Incomplete(found, _failure(failed, len(failed), len(found) + len(failed)))
 
 
@@ -283,6 +287,8 @@ def serve(
     samples: Path | None = None,
     vectors: Path | None = None,
     limits: Limits,
+    engine: Engine = "local",
+    scale: Scale,
     json: bool = False,
 ) -> Told:
     """A web page and a REST API on a model.
@@ -305,9 +311,12 @@ def serve(
         samples: folder of pictures for the page to offer, with words in NAME.txt; samples/ of the model if not given.
         vectors: where the model's word-vector file is now.
         limits: bounds of what requests may cost.
+        engine: this process, or replicas on the Ray cluster of RAY_ADDRESS (one on this machine if it is not set).
+        scale: how many replicas there are, with --engine ray.
         json: print the address as JSON once it can be called.
     """
     checks.model(model, vectors)
+    checks.replicas(engine, scale != Scale(), trusted_proxies)
     from joem.web import serve as run
     from joem.web.gallery import own_samples
     from joem.web.models import find_models
@@ -316,10 +325,17 @@ def serve(
     token = read_token(token_file) if token_file else None
     others = find_models(models) if models else {}
     chosen = model or (str(next(iter(others.values()))) if others else DEFAULT_MODEL)
-    segmenter = _segmenter(chosen, vectors, device, prompt)
+    load = partial(_segmenter, chosen, vectors, device, prompt)
     announce = (lambda address: print(dumps({"address": address}), flush=True)) if json else None
     pictures, name = samples or own_samples(Path(chosen)), Path(chosen).name.removesuffix(".onnx")
-    run(segmenter, host, port, limits, token, pictures, allowed_hosts, trusted_proxies, announce, name, others)
+    if engine == "ray":
+        from joem.web import replicas
+
+        told = {"limits": limits, "token": token, "sample_folder": pictures, "allowed_hosts": allowed_hosts}
+        with own_thread_only():
+            replicas.serve(load, scale, host, announce, port=port, name=name, others=others, **told)
+    else:
+        run(load(), host, port, limits, token, pictures, allowed_hosts, trusted_proxies, announce, name, others)
     yield from ()
 
 

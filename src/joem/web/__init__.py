@@ -3,12 +3,13 @@
 from typing import TYPE_CHECKING, Any
 
 from joem.web.limits import Limits
+from joem.web.scale import Scale
 
 if TYPE_CHECKING:
     from joem.web.app import create_app
     from joem.web.server import serve
 
-__all__ = ["Limits", "create_app", "serve"]
+__all__ = ["Limits", "Scale", "create_app", "serve"]
 
 
 def __getattr__(name: str) -> Any:

@@ -15,7 +15,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from joem import __version__, exchange
 from joem.result import Explanation, Result
-from joem.segmenter import Segmenter
+from joem.segmenter import Scene, Segmenter
 from joem.web import failures, schemas, wire
 from joem.web.access import Access, client_of
 from joem.web.decoding import MEDIA_TYPES
@@ -26,6 +26,7 @@ from joem.web.metrics import Metrics
 from joem.web.middleware import Admission, RequestBounds
 from joem.web.models import Models, ServedModel, model_info
 from joem.web.service import Service
+from joem.web.shared_pictures import SharedPictures
 from joem.web.work import Workers
 
 _KINDS = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
@@ -40,6 +41,7 @@ def create_app(
     hosts: Sequence[str] = (),
     name: str = "default",
     others: Mapping[str, Callable[[], ServedModel]] | None = None,
+    shared: SharedPictures | None = None,
 ) -> FastAPI:
     """The service on a model.
 
@@ -51,11 +53,12 @@ def create_app(
         hosts: names that requests may be sent to besides localhost and IP addresses.
         name: what the model is called.
         others: further models to choose from, by name; each is loaded when it is first asked for.
+        shared: what this process shares with others that serve the same models; None if it is the only one.
     """
     limits = limits or Limits()
     metrics = Metrics()
     models = Models(ServedModel(name, segmenter, samples), others or {})
-    service = Service(models, limits, metrics)
+    service = Service(models, limits, metrics, shared)
     workers, admission = Workers(limits), Admission(limits)
 
     @asynccontextmanager
@@ -153,14 +156,14 @@ def _scene_routes(service: Service, workers: Workers) -> APIRouter:
     @router.post("/{key}/ranking", response_class=Response, responses=_content(wire.MEDIA_TYPE) | _REFUSALS)
     async def ranking(key: _Key, sent: RankingRequest) -> Response:
         """What decides every pixel by any value of a rule, to do so elsewhere; docs/serve.md has the form."""
-        names = service.names(service.find(key), sent)
+        names = service.names(await _found(service, workers, key), sent)
         content = await workers.run(lambda: service.ranking(service.taught(key, sent), names, sent))
         return Response(content, media_type=wire.MEDIA_TYPE)
 
     @router.post("/{key}/explain", responses=_REFUSALS)
     async def explain(key: _Key, pixel: schemas.PixelRequest) -> schemas.ExplanationInfo:
         """The two classes nearest to a pixel, and what wins under each rule."""
-        names = service.names(service.find(key), pixel)
+        names = service.names(await _found(service, workers, key), pixel)
 
         def work() -> Explanation:
             scene = service.taught(key, pixel)
@@ -180,7 +183,7 @@ def _label_routes(service: Service, workers: Workers) -> APIRouter:
     CocoRequest = Annotated[schemas.CocoRequest, _body(schemas.CocoRequest)]
 
     async def segment(key: str, sent: schemas.DecisionRequest, show: Callable[[Result], _T]) -> _T:
-        names = service.names(service.find(key), sent)  # a scene that is not kept is told at once
+        names = service.names(await _found(service, workers, key), sent)  # one that is not kept is told at once
         return await workers.run(lambda: show(service.taught(key, sent).segment(names, sent.rule, **sent.options())))
 
     @router.post("/segment", responses=_REFUSALS)
@@ -196,7 +199,7 @@ def _label_routes(service: Service, workers: Workers) -> APIRouter:
         """
         if sent.size is None:
             return await segment(key, sent, lambda result: _png(result.mask()))
-        names = service.names(service.find(key), sent)
+        names = service.names(await _found(service, workers, key), sent)
         content = await workers.run(lambda: service.sized_mask(service.taught(key, sent), names, sent))
         return Response(content, media_type="image/png")
 
@@ -213,6 +216,11 @@ def _label_routes(service: Service, workers: Workers) -> APIRouter:
         return await segment(key, sent, lambda result: _png(result.overlay()))
 
     return router
+
+
+async def _found(service: Service, workers: Workers, key: str) -> Scene:
+    """A scene by its key, in a thread where it is to be encoded again."""
+    return service.find(key) if service.is_quick(key) else await workers.run(partial(service.find, key))
 
 
 async def _picture_file(request: Request) -> bytes:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import uvicorn
+from fastapi import FastAPI
 from starlette.types import ASGIApp
 
 from joem.errors import BadUsage, JoemError
@@ -19,6 +20,7 @@ from joem.web.connections import BoundedConnection, Connections
 from joem.web.gallery import SamplePicture
 from joem.web.limits import Limits
 from joem.web.models import ServedModel
+from joem.web.shared_pictures import SharedPictures
 
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -52,19 +54,48 @@ def serve(
         others: folders or files of further models to choose from, by name.
     """
     limits = limits or Limits()
-    pictures = _samples(segmenter, sample_folder, limits)
-    further = {each: functools.partial(_load, each, path, limits) for each, path in (others or {}).items()}
-    app = create_app(segmenter, limits, token, pictures, (host, *allowed_hosts), name, further)
+    app = build_app(segmenter, host, limits, token, sample_folder, allowed_hosts, name, others)
     config = configure(app, limits, trusted_proxies)
     with listen(host, port, limits.seconds) as listener:
-        shown = f"[{host}]" if ":" in host else host
-        (announce or _print)(f"http://{shown}:{listener.getsockname()[1]}")
-        if host not in _LOOPBACK and token is None and announce is None:
-            print("Anyone who can reach this address can use it: give --token-file to ask for a token.", flush=True)
+        tell(address_of(host, listener.getsockname()[1]), host, token, announce)
         for number in (signal.SIGINT, signal.SIGTERM):
             # uvicorn stops in good order, then raises the signal again; nothing is left to do then.
             signal.signal(number, lambda *_: None)
         uvicorn.Server(config).run(sockets=[listener])
+
+
+def build_app(
+    segmenter: Segmenter,
+    host: str,
+    limits: Limits,
+    token: str | None = None,
+    sample_folder: Path | None = None,
+    allowed_hosts: Sequence[str] = (),
+    name: str = "default",
+    others: Mapping[str, Path] | None = None,
+    shared: SharedPictures | None = None,
+) -> FastAPI:
+    """The app that `serve` serves; `shared` as in `create_app`."""
+    pictures = _samples(segmenter, sample_folder, limits)
+    further = {each: functools.partial(_load, each, path, limits) for each, path in (others or {}).items()}
+    return create_app(segmenter, limits, token, pictures, (host, *allowed_hosts), name, further, shared)
+
+
+def address_of(host: str, port: int) -> str:
+    """The address of what listens there.
+
+    >>> address_of("::1", 8000)
+    'http://[::1]:8000'
+    """
+    shown = f"[{host}]" if ":" in host else host
+    return f"http://{shown}:{port}"
+
+
+def tell(address: str, host: str, token: str | None, announce: Callable[[str], None] | None) -> None:
+    """Announce the address; people are told too who else can use it."""
+    (announce or _print)(address)
+    if host not in _LOOPBACK and token is None and announce is None:
+        print("Anyone who can reach this address can use it: give --token-file to ask for a token.", flush=True)
 
 
 def _samples(segmenter: Segmenter, folder: Path | None, limits: Limits) -> list[SamplePicture]:

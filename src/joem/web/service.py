@@ -19,17 +19,26 @@ from joem.web.metrics import Metrics
 from joem.web.models import Models
 from joem.web.png import palette_png
 from joem.web.schemas import ExampleRequest, NamesRequest, RankingRequest, SizedRequest
+from joem.web.shared_pictures import SentPicture, SharedPictures
 
 
 class Service:
-    """Models with the scenes they encoded last. Everything here may be called from several threads."""
+    """Models with the scenes they encoded last. Everything here may be called from several threads.
 
-    def __init__(self, models: Models, limits: Limits, metrics: Metrics) -> None:
+    Args:
+        models: the models.
+        limits: bounds of what a request may cost.
+        metrics: where scenes are counted.
+        shared: the pictures that this and other processes of the service were sent; None if it is the only one.
+    """
+
+    def __init__(self, models: Models, limits: Limits, metrics: Metrics, shared: SharedPictures | None = None) -> None:
         self._models = models
         self.scenes = SceneCache(limits.cache_bytes, limits.classes)
         self._limits = limits
         self._metrics = metrics
-        self._secret = secrets.token_bytes(32)
+        self._shared = shared
+        self._secret = secrets.token_bytes(32) if shared is None else shared.secret
 
     def key(self, body: bytes, client: str, model: str | None = None) -> str:
         """The key of a picture file: the same file from the same client for the same model is the same scene.
@@ -45,10 +54,16 @@ class Service:
         """Decode a picture file and encode it by a model, unless another request has done so while this one waited."""
         scene = self.kept(key)
         if scene is None:
-            segmenter = self._models.get(model).segmenter
-            scene = segmenter.encode(read_picture(body, self._limits.pixels))
-            self.scenes.put(key, scene)
-            self._metrics.scenes.labels("encoded").inc()
+            scene = self._encode(body, key, model)
+            if self._shared is not None:
+                self._shared.put(key, SentPicture(body, model))
+        return scene
+
+    def _encode(self, body: bytes, key: str, model: str | None) -> Scene:
+        segmenter = self._models.get(model).segmenter
+        scene = segmenter.encode(read_picture(body, self._limits.pixels))
+        self.scenes.put(key, scene)
+        self._metrics.scenes.labels("encoded").inc()
         return scene
 
     def kept(self, key: str) -> Scene | None:
@@ -58,9 +73,16 @@ class Service:
             self._metrics.scenes.labels("kept").inc()
         return scene
 
+    def is_quick(self, key: str) -> bool:
+        """Whether `find` answers at once."""
+        return self._shared is None or self.scenes.get(key) is not None
+
     def find(self, key: str) -> Scene:
-        """A scene by its key."""
+        """A scene by its key; one that another process encoded, or that was let go, is encoded again."""
         scene = self.scenes.get(key)
+        sent = self._shared.get(key) if scene is None and self._shared is not None else None
+        if sent is not None:
+            return self._encode(sent.body, key, sent.model)
         if scene is None:
             raise Refusal(404, "This scene is not kept (any more): send the picture again to POST /api/scenes.")
         return scene
