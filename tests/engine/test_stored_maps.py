@@ -7,9 +7,12 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from joem import data, engine, recipe
+from joem.data import scenes
 from joem.data.scenes import Scenes
+from joem.engine.loading import epoch_batches
 from joem.engine.stored_maps import MapStore, PixelSet, random_pixels, random_square
 from joem.errors import BadUsage, LeakageError
+from joem.io import write_tensors
 from joem.models import build_trunk
 from joem.vocabulary import VOID
 
@@ -196,3 +199,43 @@ def test_features_from_stored_maps_are_those_of_the_pictures(cache):
             plain = method.features(encoded(method.trunk, problem.train, index))
             stored = method.features(store.maps(problem.train, index))
             torch.testing.assert_close(stored, plain, atol=0.05, rtol=0.02)  # half precision
+
+
+def test_an_epoch_over_many_pictures_reads_each_once_and_keeps_no_more_than_it_may(tmp_path, trunk, monkeypatch):
+    few, count = Scenes(8, 64), 500
+    shown = [few[index].labels for index in range(8)]
+
+    class Many(data.Remembered):
+        def __len__(self):
+            return count
+
+        def __getitem__(self, index):
+            return pytest.fail("the maps of every picture are stored")
+
+        def labels(self, index):
+            return shown[index % 8]
+
+        def name(self, index):
+            return str(index)
+
+        def version(self, index):
+            return "1"
+
+    store = MapStore(trunk, tmp_path)
+    for index in range(count):
+        sides = enumerate((4, 2, 2))  # the last two of strides 8, 16 and 16
+        levels = {str(level): torch.full((1, 2, side, side), float(index)).half() for level, side in sides}
+        write_tensors(tmp_path / f"{index}.safetensors", levels, {"picture": "1"})
+    monkeypatch.setattr("joem.engine.stored_maps._MEMORY", 200_000)
+    pixels = PixelSet(Many(few), scenes.vocabulary(), "ignore", store, pixels=3, side=2, seed=0)
+    store.fill(pixels.samples)  # finds them all
+    found = []
+    for epoch in range(2):  # the second takes some from memory
+        for columns, _ in epoch_batches(pixels, data.EpochSampler(count, 20, seed=0, epoch=epoch), 0, pin_memory=False):
+            assert (columns == columns[:, :1, :, :1]).all()  # of one picture each
+            found += columns[:, 0, 0, 0].tolist()
+    assert sorted(found) == sorted([*range(count)] * 2)
+    kept = sum(sum(each.nbytes for each in (b.fine, *b.coarse, b.everywhere)) for b, _ in pixels._kept.values())
+    labels = sum(each.nbytes for _, each in pixels._kept.values())
+    assert 100_000 < kept + labels <= 200_000
+    assert len(pixels._kept) < 100
