@@ -15,7 +15,8 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from joem import __version__, exchange
 from joem.result import Explanation, Result
-from joem.segmenter import Scene, Segmenter
+from joem.scene import Scene
+from joem.segmenter import Segmenter
 from joem.web import failures, schemas, wire
 from joem.web.access import Access, client_of
 from joem.web.decoding import MEDIA_TYPES
