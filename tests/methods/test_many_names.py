@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from small_experts import CHANNELS, KNOWN, LABELS, SHARED, VOCABULARY, given_features, random_teacher, random_view
+from small_experts import CHANNELS, KNOWN, LABELS, SHARED, given_features, random_teacher, random_view
 
 from joem.errors import BadUsage
 from joem.methods.experts import ConSE, ConSESettings, Cosine, CosineSettings, Tower, TowerSettings, names
