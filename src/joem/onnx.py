@@ -31,6 +31,7 @@ from joem.model import Model, Teaching, checked_vectors, find_semantics, taught_
 from joem.model_description import ADVICE, check_description
 from joem.model_folder import EXAMPLES
 from joem.models.backbones.efficientnet_lite import Conv2dSame, conv2d_same
+from joem.models.backbones.exporting import exportable
 from joem.recipe import Recipe
 from joem.semantics import Semantics
 from joem.vocabulary import Vocabulary
@@ -285,16 +286,17 @@ def _program(model: Model) -> Any:
     pixels = torch.zeros(67, 93, 3, dtype=torch.uint8)
     prototypes = model.prototypes().cpu()
     example = (pixels, prototypes, torch.zeros(len(prototypes), dtype=torch.bool), torch.tensor(0), torch.tensor(0.0))
-    return torch.onnx.export(
-        _Whole(method).eval(),
-        example,
-        dynamo=True,
-        verbose=False,
-        input_names=INPUTS,
-        output_names=OUTPUTS,
-        dynamic_shapes=({0: "height", 1: "width"}, {0: "classes"}, {0: torch.export.Dim.DYNAMIC}, None, None),
-        custom_translation_table={torch.ops.joem.conv_same.default: _conv_same_in_onnx},
-    )
+    with exportable():
+        return torch.onnx.export(
+            _Whole(method).eval(),
+            example,
+            dynamo=True,
+            verbose=False,
+            input_names=INPUTS,
+            output_names=OUTPUTS,
+            dynamic_shapes=({0: "height", 1: "width"}, {0: "classes"}, {0: torch.export.Dim.DYNAMIC}, None, None),
+            custom_translation_table={torch.ops.joem.conv_same.default: _conv_same_in_onnx},
+        )
 
 
 def _encoder_program(model: Model) -> Any:

