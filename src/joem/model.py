@@ -19,7 +19,7 @@ from joem.methods import Method
 from joem.model_description import ADVICE, FORMAT, check_description
 from joem.model_folder import DESCRIPTION, EXAMPLES, WEIGHTS, check_boxed, check_folder, find_model
 from joem.recipe import Recipe
-from joem.semantics import Semantics, imagenet
+from joem.semantics import Semantics, imagenet, sources, text_towers
 from joem.settings import plain
 from joem.vocabulary import Vocabulary
 
@@ -74,6 +74,7 @@ class Model:
     @classmethod
     def create(cls, recipe: Recipe, vocabulary: Vocabulary) -> "Model":
         """A model with fresh weights, drawn from torch's random numbers."""
+        _check_towers(recipe)
         source = _semantics(recipe, vocabulary)
         vectors = source.vectors(vocabulary.names)
         method = methods.get(recipe.method.name)(recipe.model, recipe.method, vocabulary, vectors)
@@ -253,6 +254,16 @@ def load_weights(method: Method, tensors: dict[str, Tensor], folder: Path) -> No
         method.load_state_dict(tensors)
     except RuntimeError as error:
         raise JoemError(f"The checkpoint {folder} is of another architecture: {error}") from None
+
+
+def _check_towers(recipe: Recipe) -> None:
+    """Refuse words of one vision-language model beside features in the space of another."""
+    if recipe.model.dense is None:
+        return
+    for kind, _, name in (text.partition(":") for text in sources.split(recipe.semantics.vectors)):
+        wrong = text_towers.belongs(name, recipe.model.backbone, recipe.model.weights) if kind == "clip" else None
+        if wrong:
+            raise BadUsage(f"Their spaces differ: {wrong}. Take the two towers of one model.")
 
 
 def _semantics(recipe: Recipe, vocabulary: Vocabulary) -> Semantics:

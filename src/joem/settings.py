@@ -211,7 +211,8 @@ class SemanticsSettings:
     """How class names become vectors.
 
     Args:
-        vectors: a source: glove, use, minilm, word2vec:FILE, fasttext:FILE, or several joined with +.
+        vectors: a source: glove, use, minilm, word2vec:FILE, fasttext:FILE, the text tower clip:NAME@PRETRAINED or
+            clip:FOLDER (open_clip), sentence:FOLDER (sentence-transformers), or several joined with +.
         normalise: max divides by the largest norm among the names of `fit`, l2 gives each row unit length.
         prompt: phrase around the name for sentence encoders, such as "a photo of a {}"; several with | between them
             are averaged.

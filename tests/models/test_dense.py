@@ -4,10 +4,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tiny_towers import stir
-
 from joem.errors import BadUsage
 from joem.models import build_backbone
+from tiny_towers import stir
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 

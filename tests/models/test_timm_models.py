@@ -8,10 +8,9 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import save_file
 
-from tiny_towers import PYRAMIDS, TOKENS, stir
-
 from joem.models import build_backbone
 from joem.models.backbones.exporting import cubic_matrix, dinov3_coordinates, exportable, resample_positions
+from tiny_towers import PYRAMIDS, TOKENS, stir
 
 # Swin, whose graph takes half a minute to trace, and ViT, which is CLIP without a projection, are left out.
 EXPORTED = [name for name in (*TOKENS, *PYRAMIDS) if name not in {"tiny_swin", "tiny_vit"}]

@@ -71,6 +71,14 @@ class PhraseEncoder:
             raise BadUsage(f"{request.kind!r} is an installed package and takes no file, got {text!r}.")
         return cls(request.prompt)
 
+    def with_prompt(self, prompt: str) -> "PhraseEncoder":
+        """The same encoder with another sentence around names."""
+        return type(self)(prompt)
+
+    def sentences(self, name: str) -> list[str]:
+        """Every text that is encoded for a name: each of its alternatives in each of the prompts."""
+        return [prompt.replace("{}", each) for prompt in self._prompts for each in _phrases(name)]
+
     def rows(self, names: Sequence[str]) -> Vector:
         """Vectors of the names, (K, D)."""
         return np.array([self._row(name) for name in _told(names)], dtype=np.float32).reshape(-1, self.dimension)
@@ -88,7 +96,7 @@ class PhraseEncoder:
         raise NotImplementedError
 
     def _row(self, name: str) -> Vector:
-        phrases = [WRITTEN_APART.get(each, each) for each in (part.replace("_", " ") for part in alternatives(name))]
+        phrases = _phrases(name)
         rows = [mean([self._encoded(prompt.replace("{}", each)) for each in phrases]) for prompt in self._prompts]
         return mean_direction(np.array(rows))
 
@@ -103,6 +111,11 @@ class PhraseEncoder:
                 self._known.clear()
             self._known[text] = row
         return row
+
+
+def _phrases(name: str) -> list[str]:
+    """The alternatives of a name as people write them."""
+    return [WRITTEN_APART.get(each, each) for each in (part.replace("_", " ") for part in alternatives(name))]
 
 
 class UniversalSentenceEncoder(PhraseEncoder):

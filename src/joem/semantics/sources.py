@@ -14,6 +14,7 @@ from joem.semantics.controls import RandomVectors
 from joem.semantics.glove import open_glove
 from joem.semantics.interface import OutOfVocabulary, Request, Source
 from joem.semantics.sentence_encoders import MiniLM, UniversalSentenceEncoder
+from joem.semantics.text_towers import ClipText, SentenceFolder
 from joem.semantics.vector_table import open_table
 from joem.semantics.word_files import open_file
 
@@ -23,6 +24,8 @@ SOURCES: dict[str, Callable[[Request], Source]] = {
     "minilm": MiniLM.open,
     "word2vec": open_file,
     "fasttext": open_file,
+    "clip": ClipText.open,
+    "sentence": SentenceFolder.open,
 }
 """The kinds of source that a spec can name, and how each is opened."""
 

@@ -109,7 +109,7 @@ class Semantics:
         if not any(isinstance(part.source, PhraseEncoder) for part in self.parts):
             raise _no_sentences(prompt, self.spec)
         parts = (
-            replace(part, source=type(part.source)(prompt)) if isinstance(part.source, PhraseEncoder) else part
+            replace(part, source=part.source.with_prompt(prompt)) if isinstance(part.source, PhraseEncoder) else part
             for part in self.parts
         )
         return replace(self, prompt=prompt, parts=tuple(parts))
@@ -206,7 +206,8 @@ def load(
 
     Args:
         spec: "glove", "use" or "minilm" (installed packages), "word2vec:FILE", "fasttext:FILE" or
-            "glove:FILE" (text or binary, whichever the file is), or several joined with "+", side by side.
+            "glove:FILE" (text or binary, whichever the file is), "clip:NAME@PRETRAINED" or "clip:FOLDER" (the text
+            tower of open_clip), "sentence:FOLDER" (sentence-transformers), or several joined with "+", side by side.
         normalise: "max" divides by the largest norm among the names given to `fit`, as JoEm's authors do;
             "l2" makes each vector of unit length; "none" leaves them.
         prompt: the sentence that sentence encoders read, with {} in place of the name, or several, as a sequence or
@@ -281,4 +282,6 @@ def _one_each(rows: NDArray[Any], owners: list[int], count: int) -> NDArray[Any]
 
 
 def _no_sentences(prompt: str, spec: str) -> BadUsage:
-    return BadUsage(f"The prompt {prompt!r} is for sentence encoders (use, minilm); {spec!r} looks up words.")
+    return BadUsage(
+        f"The prompt {prompt!r} is for sentence encoders (use, minilm, clip, sentence); {spec!r} looks up words."
+    )

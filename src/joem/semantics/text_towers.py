@@ -9,13 +9,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 
 from joem import extras
 from joem.checksums import sha256
 from joem.errors import BadUsage, JoemError
+from joem.semantics.class_names import REMEMBERED
 from joem.semantics.interface import Request, Vector
 from joem.semantics.sentence_encoders import PhraseEncoder
 
@@ -44,15 +44,35 @@ class TextEncoder(PhraseEncoder):
         """The encoder that a spec names."""
         if not request.file:
             raise BadUsage(f"{request.kind!r} needs a name: {request.kind}:NAME or {request.kind}:FOLDER.")
-        return cls(request.prompt, request.file)
+        path = Path(request.file).expanduser()
+        # A model that finds its vectors again has looked for the file of the weights.
+        name = path.parent if path.is_file() else path if path.is_dir() else request.file
+        return cls(request.prompt, str(name))
 
     def with_prompt(self, prompt: str) -> "TextEncoder":
         """The same encoder with another sentence around names."""
         return type(self)(prompt, self.name)
 
+    def rows(self, names: Sequence[str]) -> Vector:
+        """Vectors of the names, (K, D)."""
+        self._read_ahead([prompted for name in names for prompted in self.sentences(name)])
+        return super().rows(names)
+
+    def descriptions(self, texts: Sequence[str]) -> Vector:
+        """Vectors of whole sentences, (K, D), without a prompt."""
+        self._read_ahead(texts)
+        return super().descriptions(texts)
+
+    def _read_ahead(self, texts: Sequence[str]) -> None:
+        """Encode in batches what was not encoded before."""
+        new = list(dict.fromkeys(text for text in texts if text not in self._known))
+        if len(new) > 1 and len(new) < REMEMBERED:
+            self._known.update(zip(new, self.encode_batch(new), strict=True))
+
     def encode(self, text: str) -> Vector:
         """The vector of one text, (D,)."""
-        return self.encode_batch([text])[0]
+        vector: Vector = self.encode_batch([text])[0]
+        return vector
 
     def encode_batch(self, texts: Sequence[str]) -> Vector:
         """Vectors of texts, (N, D)."""
@@ -80,7 +100,7 @@ class ClipText(TextEncoder):
         """The file of the weights in a folder, or the name and open_clip's version."""
         if Path(self.name).is_dir():
             file = _weights(Path(self.name), _CLIP_FILES)
-            return {"file": f"{Path(self.name).name}/{file.name}", "sha256": sha256(file)}
+            return {"file": file.name, "sha256": sha256(file)}
         return {"package": f"open_clip_torch:{self.name}", "version": "1"}
 
     @torch.no_grad()
@@ -104,18 +124,19 @@ class SentenceFolder(TextEncoder):
 
     def __init__(self, prompt: str, name: str) -> None:
         super().__init__(prompt, name)
-        folder = Path(name).expanduser()
+        folder = Path(name)
         if not (folder / "config.json").is_file():
-            raise BadUsage(f"sentence:{name} must be the folder of a sentence-transformers model, with its config.json.")
+            raise BadUsage(
+                f"sentence:{name} must be the folder of a sentence-transformers model, with its config.json."
+            )
         extras.require("clip", f"The sentence encoder sentence:{name}", "transformers")
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         self.dimension = int(config.get("hidden_size") or config.get("dim") or config.get("d_model"))
 
     def origin(self) -> dict[str, Any]:
         """The file of the weights."""
-        folder = Path(self.name).expanduser()
-        file = _weights(folder, _SENTENCE_FILES)
-        return {"file": f"{folder.name}/{file.name}", "sha256": sha256(file)}
+        file = _weights(Path(self.name), _SENTENCE_FILES)
+        return {"file": file.name, "sha256": sha256(file)}
 
     @torch.no_grad()
     def encode_batch(self, texts: Sequence[str]) -> Vector:
@@ -183,7 +204,9 @@ def _clip_config(name: str) -> dict[str, Any]:
     config = open_clip.get_model_config(arch)
     if config is None:
         known = ", ".join(each for each in open_clip.list_models() if each.lower().startswith(arch[:5].lower()))
-        raise BadUsage(f"open_clip has no model {arch!r}; near it are: {known or 'none'}. Or give a folder: clip:FOLDER.")
+        raise BadUsage(
+            f"open_clip has no model {arch!r}; near it are: {known or 'none'}. Or give a folder: clip:FOLDER."
+        )
     return dict(config)
 
 
@@ -196,7 +219,7 @@ def _clip(name: str) -> tuple[Any, Any]:
     """The model and its tokenizer, loaded once."""
     import open_clip
 
-    config = _clip_config(name)
+    _clip_config(name)  # whether there is such a model
     if Path(name).is_dir():
         tower = f"local-dir:{Path(name).resolve()}"
         return _loaded(open_clip.create_model, tower).eval(), open_clip.get_tokenizer(tower)
@@ -204,7 +227,6 @@ def _clip(name: str) -> tuple[Any, Any]:
     tags = open_clip.list_pretrained_tags_by_model(arch)
     if tag not in tags:
         raise BadUsage(f"Say which weights of {arch}: clip:{arch}@PRETRAINED, one of {', '.join(tags)}.")
-    assert config
     return _loaded(open_clip.create_model, arch, pretrained=tag).eval(), open_clip.get_tokenizer(arch)
 
 
@@ -224,7 +246,9 @@ def _sentence(name: str) -> tuple[Any, Any, str, bool, int]:
     tokenizer = _loaded(AutoTokenizer.from_pretrained, str(folder), local_files_only=True)
     model = _loaded(AutoModel.from_pretrained, str(folder), local_files_only=True).eval()
     pooling = _read(folder / "1_Pooling" / "config.json")
-    kind = "cls" if pooling.get("pooling_mode_cls_token") else "max" if pooling.get("pooling_mode_max_tokens") else "mean"
+    kind = (
+        "cls" if pooling.get("pooling_mode_cls_token") else "max" if pooling.get("pooling_mode_max_tokens") else "mean"
+    )
     modules = _read(folder / "modules.json")
     unit = any(str(each.get("type", "")).endswith("Normalize") for each in modules)
     longest = _read(folder / "sentence_bert_config.json").get("max_seq_length") or tokenizer.model_max_length
@@ -234,9 +258,3 @@ def _sentence(name: str) -> tuple[Any, Any, str, bool, int]:
 
 def _read(file: Path) -> Any:
     return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-
-
-def unit(rows: Vector) -> Vector:
-    """Rows of unit length, (N, D)."""
-    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    return np.asarray(rows / np.where(lengths > 0, lengths, 1.0), dtype=np.float32)

@@ -25,8 +25,8 @@ _IMAGENET_MEAN, _IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 _KERAS_MEAN = (123.68, 116.779, 103.939)
 # What a classification network has beyond the backbone: the only tensors that may be left over.
 _CLASSIFIER_PREFIXES = (
-    "fc.", "classifier.", "head.", "last_linear.", "conv_head.", "bn2.", "head_dist.", "norm.", "norm_head.", "fc_norm.",
-    "attn_pool.", "final_conv.",
+    "fc.", "classifier.", "head.", "last_linear.", "conv_head.", "bn2.", "head_dist.", "norm.", "norm_head.",
+    "fc_norm.", "attn_pool.", "final_conv.",
 )  # fmt: skip
 # timm folds the first level of some pyramids: stages.0.x is stages_0.x there.
 _FOLDED = re.compile(r"^(model\.\w+)\.(\d+)\.")

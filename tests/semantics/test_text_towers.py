@@ -1,0 +1,129 @@
+"""Text towers against open_clip and transformers themselves."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from joem import semantics
+from joem.errors import BadUsage, JoemError
+from joem.semantics import text_towers
+from tiny_clip_files import tiny_clip, write_folder
+
+open_clip = pytest.importorskip("open_clip")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    torch.manual_seed(0)
+    return write_folder(tiny_clip(open_clip), tmp_path_factory.mktemp("towers") / "tiny")
+
+
+@pytest.fixture(scope="module")
+def model(folder):
+    return open_clip.create_model(f"local-dir:{folder}").eval()
+
+
+@torch.no_grad()
+def encoded(model, texts):
+    return model.encode_text(open_clip.get_tokenizer("ViT-B-16")(texts), normalize=True)
+
+
+def test_vectors_are_those_of_open_clip(folder, model):
+    names = ["cow", "potted plant", "tv monitor"]
+    space = semantics.load(f"clip:{folder}", normalise="none", prompt="a photo of a {}.")
+    expected = encoded(model, [f"a photo of a {name}." for name in names])
+    torch.testing.assert_close(space.vectors(names), expected, rtol=0, atol=1e-5)
+    torch.testing.assert_close(space.vectors(["cow"]), expected[:1], rtol=0, atol=1e-6)  # whatever stands beside it
+
+
+def test_an_ensemble_of_prompts_is_the_mean_direction(folder, model):
+    prompts = ["a photo of a {}.", "a drawing of the {}.", "{}"]
+    found = semantics.load(f"clip:{folder}", normalise="l2", prompt=prompts).vectors(["sheep"])[0]
+    mean = encoded(model, [each.replace("{}", "sheep") for each in prompts]).mean(dim=0)
+    torch.testing.assert_close(found, mean / mean.norm(), rtol=0, atol=1e-5)
+    again = semantics.load(f"clip:{folder}", normalise="l2").with_prompt(prompts)
+    torch.testing.assert_close(again.vectors(["sheep"])[0], found)
+
+
+def test_texts_go_through_the_tower_in_batches(folder, monkeypatch):
+    sizes = []
+    model, _ = text_towers._clip(str(folder))
+    own = model.encode_text
+    monkeypatch.setattr(model, "encode_text", lambda each, **options: sizes.append(len(each)) or own(each, **options))
+    monkeypatch.setattr(text_towers, "BATCH", 4)
+    semantics.load(f"clip:{folder}").fit([f"thing number {index}" for index in range(10)])
+    assert sizes == [4, 4, 2]
+
+
+def test_a_model_finds_its_tower_again_and_says_when_it_is_gone(folder, tmp_path):
+    space = semantics.load(f"clip:{folder}", normalise="l2", prompt="a {}")
+    saved = json.loads(json.dumps(space.provenance()))
+    assert torch.equal(semantics.Semantics.from_provenance(saved).vectors(["cow"]), space.vectors(["cow"]))
+    moved = tmp_path / "elsewhere"
+    folder_copy = moved / "tower"
+    folder_copy.mkdir(parents=True)
+    for file in folder.iterdir():
+        (folder_copy / file.name).write_bytes(file.read_bytes())
+    saved["spec"] = "clip:gone"
+    found = semantics.Semantics.from_provenance(saved, [folder_copy])
+    assert torch.equal(found.vectors(["cow"]), space.vectors(["cow"]))
+    with pytest.raises(JoemError, match=r"open_clip_model.safetensors with SHA-256 .* are needed"):
+        semantics.Semantics.from_provenance(saved)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("clip", "'clip' needs a name"),
+        ("clip:ViT-B-99", "open_clip has no model 'ViT-B-99'; near it are: .*ViT-B-16"),
+        ("sentence:nowhere", "must be the folder of a sentence-transformers model"),
+    ],
+)
+def test_bad_names_say_what_to_do(spec, message):
+    with pytest.raises(BadUsage, match=message):
+        semantics.load(spec)
+
+
+def test_weights_must_be_named():
+    with pytest.raises(BadUsage, match=r"clip:ViT-B-16@PRETRAINED, one of openai"):
+        semantics.load("clip:ViT-B-16", normalise="none").vectors(["cow"])
+
+
+def test_towers_of_two_models_do_not_belong_together():
+    told = text_towers.belongs("ViT-B-16@laion2b_s34b_b88k", "tu-vit_base_patch16_clip_224.openai", "imagenet")
+    assert told is None or "goes with" in told
+    assert text_towers.belongs("ViT-B-16@openai", "tu-vit_base_patch16_clip_224.openai", "imagenet") is None
+    assert "goes with the backbone tu-vit_base_patch16_clip_224.openai" in text_towers.belongs(
+        "ViT-B-16@openai", "tu-vit_base_patch16_clip_224.laion2b", "imagenet"
+    )
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
+def test_a_sentence_transformers_folder_is_what_transformers_computes(tmp_path, pooling):
+    transformers = pytest.importorskip("transformers")
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "photo", "of", "cow", "bus", "red"]
+    (tmp_path / "vocab.txt").write_text("\n".join(words))
+    torch.manual_seed(0)
+    config = transformers.BertConfig(
+        vocab_size=len(words), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
+    )
+    model = transformers.BertModel(config).eval()
+    save_file({name: each.clone() for name, each in model.state_dict().items()}, tmp_path / "model.safetensors")
+    config.save_pretrained(tmp_path)
+    transformers.BertTokenizerFast(str(tmp_path / "vocab.txt")).save_pretrained(tmp_path)
+    (tmp_path / "1_Pooling").mkdir()
+    key = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token", "max": "pooling_mode_max_tokens"}
+    (tmp_path / "1_Pooling" / "config.json").write_text(json.dumps({key[pooling]: True}))
+    (tmp_path / "modules.json").write_text(json.dumps([{"type": "sentence_transformers.models.Normalize"}]))
+    found = semantics.load(f"sentence:{tmp_path}", normalise="none", prompt="a photo of a {}").vectors(
+        ["cow", "red bus"]
+    )
+    for row, text in zip(found, ("a photo of a cow", "a photo of a red bus"), strict=True):
+        numbers = [words.index(each) for each in ("[CLS]", *text.split(), "[SEP]")]
+        with torch.no_grad():
+            states = model(torch.tensor([numbers])).last_hidden_state[0]
+        pooled = {"mean": states.mean(0), "cls": states[0], "max": states.amax(0)}[pooling]
+        np.testing.assert_allclose(row, pooled / pooled.norm(), atol=1e-5)
