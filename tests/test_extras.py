@@ -123,7 +123,7 @@ def test_what_needs_no_extra_works_without_any(words, tmp_path):
 def test_a_backbone_that_joem_does_not_have_itself_needs_an_extra(extra, name, monkeypatch):
     from joem.models.backbones import build_backbone
 
-    monkeypatch.setattr(extras, "_installed", lambda module: module != "segmentation_models_pytorch")
+    monkeypatch.setattr(extras, "_installed", lambda module: module not in {"segmentation_models_pytorch", "timm"})
     with pytest.raises(MissingExtra, match=rf"The backbone {name} needs .*joem\[{extra}\]") as caught:
         build_backbone(name)
     assert caught.value.extra == extra

@@ -26,6 +26,7 @@ class Decided:
     """A teacher whose posterior is given, whatever it is asked."""
 
     names = tuple(range(NAMES))
+    many = False
 
     def __init__(self, chances):
         self.chances = chances

@@ -38,14 +38,17 @@ class BlendSettings(MethodSettings):
     """Which experts, and whether ImageNet's names teach them.
 
     Args:
-        experts: the experts, each with its kind (cosine, conse, mixture), weight and sizes.
-        names: whether ImageNet's thousand names teach too: none, strict (without every kind of an unseen class), all.
+        experts: the experts, each with its kind (cosine, conse, mixture, tower), weight and sizes.
+        names: whether ImageNet's names teach too: none, strict (without every kind of an unseen class), all.
+        names_from: which ImageNet the backbone's classifier names: imagenet-1k, or imagenet-12k, -22k, -21k-goog,
+            -21k-miil, -22k-ms for classifiers of timm with such a head.
         names_without: further classes whose kinds strict leaves out.
     """
 
     name: str = "blend"
     experts: Annotated[tuple[AnyExpert, ...], Field(min_length=1)] = (CosineSettings(),)
     names: Which = "none"
+    names_from: str = imagenet.FIRST
     names_without: Names = ()
 
 
@@ -69,9 +72,10 @@ class Blend(Method):
         kinds = [EXPERTS[choose("expert", each.kind, EXPERTS)] for each in settings.experts]
         self.teacher: NamesTeacher | None = None
         if settings.names != "none":
-            kept = taught_names(settings.names, vocabulary, settings.names_without)
+            kept = taught_names(settings.names, vocabulary, settings.names_without, settings.names_from)
             saved = any(kind.reads_names for kind in kinds)
-            self.teacher = NamesTeacher(channels[-1], kept, dimension, saved)
+            own = model.backbone if model.backbone.startswith("tu-") else ""
+            self.teacher = NamesTeacher(channels[-1], kept, dimension, saved, settings.names_from, own)
         shared = Shared(vocabulary, dimension, channels, self.trunk.strides, self.teacher)
         self.experts = nn.ModuleList(kind(each, shared) for kind, each in zip(kinds, settings.experts, strict=True))
 
@@ -112,7 +116,7 @@ class Blend(Method):
     @property
     def heard_names(self) -> tuple[str, ...]:
         """The names of ImageNet that teach."""
-        return () if self.teacher is None else tuple(imagenet.names()[index] for index in self.teacher.names)
+        return () if self.teacher is None else self.teacher.words
 
     def learn_nouns(self, vectors: Tensor) -> None:
         """Keep the word vectors of the nouns of captioned photos, for training."""

@@ -4,12 +4,13 @@ A trunk (a backbone with the pictures it expects) makes `FeatureMaps` of picture
 take plain arguments; `build_trunk` and `build_encoder` make them of settings.
 """
 
-from joem.models.backbones import Backbone, Pyramid, build_backbone, load_backbone
+from joem.models.backbones import Backbone, Pyramid, TimmBackbone, build_backbone, load_backbone
 from joem.models.encoder import VisualEncoder, build_encoder, trainable
 from joem.models.feature_maps import FeatureMaps, Hypercolumns, Inputs
 from joem.models.heads import HEADS, Basis, DeepLabV2Head, DeepLabV3PlusHead, Head, HypercolumnHead, hypercolumn
 from joem.models.imagenet_classifier import ImageNetClassifier
 from joem.models.semantic import semantic_encoder
+from joem.models.timm_classifier import TimmClassifier
 from joem.models.trunk import Trunk, build_trunk
 
 __all__ = [
@@ -25,6 +26,8 @@ __all__ = [
     "ImageNetClassifier",
     "Inputs",
     "Pyramid",
+    "TimmBackbone",
+    "TimmClassifier",
     "Trunk",
     "VisualEncoder",
     "build_backbone",

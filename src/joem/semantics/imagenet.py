@@ -6,8 +6,14 @@ masks for. `kinds_of` lists those of them that would give a held-out class away.
 
 from functools import cache
 
+from joem.errors import choose
 from joem.semantics import lexicon
 from joem.semantics.class_names import described
+from joem.semantics.lexicon import Entry
+
+FIRST = "imagenet-1k"
+SUBSETS = (FIRST, "imagenet-12k", "imagenet-22k", "imagenet-21k-goog", "imagenet-21k-miil", "imagenet-22k-ms")
+"""The ImageNets that classifiers of timm were trained on; the last three in the order that timm has them in."""
 
 # ImageNet's classes that are the class itself, a kind of it or a part of it. Ranges are first and last index.
 _KINDS: dict[str, tuple[int | tuple[int, int], ...]] = {
@@ -62,7 +68,58 @@ def meanings() -> tuple[str, ...]:
     >>> meanings()[345]
     'ox, an adult castrated bull of the genus Bos'
     """
-    return tuple(f"{entry.names[0]}, {entry.gloss.partition(';')[0]}" for entry in lexicon.entries("imagenet-1k"))
+    return tuple(meaning(entry) for entry in lexicon.entries("imagenet-1k"))
+
+
+@cache
+def entries_of(subset: str) -> tuple[Entry, ...]:
+    """The classes of an ImageNet, in the order of its classifiers.
+
+    >>> len(entries_of("imagenet-12k")), len(entries_of("imagenet-22k"))
+    (11821, 21841)
+    """
+    if choose("ImageNet", subset, SUBSETS) in SUBSETS[:3]:
+        return lexicon.entries(subset)
+    from timm.data import ImageNetInfo
+
+    known = ImageNetInfo(subset)
+    pairs = (known.index_to_description(index, detailed=True).split(": ", 1) for index in range(known.num_classes()))
+    return tuple(Entry(tuple(each[0].split(", ")), each[-1]) for each in pairs)
+
+
+def meaning(entry: Entry) -> str:
+    """The first name of a class with its definition."""
+    return f"{entry.names[0]}, {entry.gloss.partition(';')[0]}"
+
+
+@cache
+def kinds_among(name: str, subset: str) -> frozenset[int]:
+    """The classes of an ImageNet that are a class, a kind of it or a part of it, as far as names and glosses tell.
+
+    Of the thousand those of `kinds_of`. Of larger sets every class one of whose names ends like a name of these, and
+    every class whose definition mentions one: rather too many than one too few.
+
+    >>> names = [entries_of("imagenet-22k")[index].names[0] for index in kinds_among("cow", "imagenet-22k")]
+    >>> "heifer" in names, "ox" in names, "airliner" in names
+    (True, True, False)
+    """
+    if subset == FIRST:
+        return kinds_of(name)
+    given = {each.lower() for index in kinds_of(name) for each in synonyms()[index]}
+    parts = [part.strip().lower() for part in described(name)[0].split("|")]
+    words = {text.lower() for part in parts for text in (part, lexicon.plain(part), *lexicon.singulars(part)) if text}
+    for entry in entries_of(subset):  # its other names: a sofa is a couch
+        names = {each.lower() for each in entry.names}
+        if names & words and len(names & words) < len(names):
+            given |= names
+    ends = {text.split()[-1] for text in words | given}
+    found = set()
+    for index, entry in enumerate(entries_of(subset)):
+        names = {each.lower() for each in entry.names}
+        told = set(entry.gloss.lower().replace(";", " ").replace(",", " ").split())
+        if any(each.split()[-1] in ends for each in names) or told & (given | words):
+            found.add(index)
+    return frozenset(found)
 
 
 def kinds_of(name: str) -> frozenset[int]:

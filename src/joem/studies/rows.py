@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from joem import methods, protocols
 from joem import recipe as recipes
+from joem.decision import NEAREST
 from joem.errors import BadUsage, choose
 from joem.protocols import PublishedScores
 from joem.recipe import Recipe
@@ -18,6 +19,7 @@ _SHARED = ("data", "semantics", "model")
 """The sections of a recipe that all rows of a comparison share."""
 _COMPARED = {"official": ("paper",)}
 """Families whose compared systems have their recipes in another one."""
+_TOWER = "tower"  # a vision-language tower's own decision, where a family of recipes has one
 _BLEND = "blend-masks"  # among other methods: the one that learns from masks alone, as they do
 
 Own = Mapping[str, Recipe]
@@ -143,6 +145,8 @@ def _methods(recipe: Recipe, own: Own) -> Iterator[Row]:
             yield Row(method.title or name, Variant(name, name), method.rule, published.get(name))
         elif _BLEND in own or recipe.method.name == name:
             yield Row(method.title or name, Variant(name, name, source=_BLEND), method.rule)
+    if _TOWER in own:
+        yield Row("the tower alone", Variant(_TOWER, "blend", source=_TOWER), NEAREST)
 
 
 def _ablation(recipe: Recipe, own: Own) -> Iterator[Row]:

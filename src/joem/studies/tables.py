@@ -10,6 +10,7 @@ from joem.report import Page
 from joem.scores import SCORES
 from joem.studies.comparison import Comparison, summary
 from joem.studies.rows import Row
+from joem.studies.saw import seen_before
 
 Table = tuple[list[str], list[list[str]]]
 
@@ -65,16 +66,29 @@ def _caption(name: str, comparison: Comparison) -> str:
 
 
 def score_table(comparison: Comparison) -> Table:
-    """Seen, unseen, hIoU (mean ± deviation over seeds), the published three; if timed, the cost of adding a class."""
+    """Seen, unseen, hIoU (mean ± deviation over seeds), the published three, what backbone and words had seen.
+
+    If timed, also the cost of adding a class.
+    """
     paper = f"paper, {comparison.published_on}" if comparison.published_on else "paper"
     published = [f"{paper}: {name}" for name in ("seen", "unseen", "hIoU")]
-    head = ["", "rule", "seen", "unseen", "hIoU", *published, *(["adding a class"] if comparison.timed else [])]
+    head = [
+        "",
+        "rule",
+        "seen",
+        "unseen",
+        "hIoU",
+        *published,
+        "had seen before",
+        *(["adding a class"] if comparison.timed else []),
+    ]
     body = [
         [
             row.title,
             row.rule.upper(),
             *map(_mean, comparison.summary(row).values()),
             *_published(row.published),
+            seen_before(comparison.results[row.variant.name][0]["recipe"]),
             *([_cost(row, comparison)] if comparison.timed else []),
         ]
         for row in comparison.rows

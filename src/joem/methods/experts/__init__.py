@@ -5,9 +5,10 @@ from joem.methods.experts.cosine import Cosine, CosineSettings
 from joem.methods.experts.expert import Expert, ExpertSettings, Shared
 from joem.methods.experts.mixture import Mixture, MixtureSettings
 from joem.methods.experts.names import NamesTeacher
+from joem.methods.experts.tower import Tower, TowerSettings
 from joem.methods.experts.view import View
 
-EXPERTS: dict[str, type[Expert]] = {"cosine": Cosine, "conse": ConSE, "mixture": Mixture}
+EXPERTS: dict[str, type[Expert]] = {"cosine": Cosine, "conse": ConSE, "mixture": Mixture, "tower": Tower}
 """Every expert by its kind."""
 
 __all__ = [
@@ -22,5 +23,7 @@ __all__ = [
     "MixtureSettings",
     "NamesTeacher",
     "Shared",
+    "Tower",
+    "TowerSettings",
     "View",
 ]

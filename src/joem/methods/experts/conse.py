@@ -14,7 +14,7 @@ from joem.errors import BadUsage
 from joem.methods.experts.expert import Expert, ExpertSettings, Shared
 from joem.methods.experts.names import NamesTeacher
 from joem.methods.experts.view import View
-from joem.semantics import Semantics, imagenet
+from joem.semantics import Semantics
 from joem.settings import Positive, Weight, settings
 from joem.vocabulary import VOID
 
@@ -65,7 +65,7 @@ class ConSE(Expert):
 
     def learn_names(self, semantics: Semantics) -> None:
         """Take the meanings of the names."""
-        meanings = semantics.vectors([imagenet.meanings()[index] for index in self._teacher.names])
+        meanings = semantics.vectors(self._teacher.meanings)
         self.meanings.copy_(F.normalize(meanings - meanings.mean(dim=0), dim=1))
 
     @torch.no_grad()
@@ -75,23 +75,43 @@ class ConSE(Expert):
         if self.training and self.norm is not None:
             self.norm(view.last)
         if self.training and self.settings.gate and labelled.any():
-            seen = self._teacher.posterior(view).movedim(1, -1)[labelled].mean(dim=0)
+            looks = view.last.movedim(1, -1)[labelled]
+            if self._teacher.many:
+                seen = torch.stack([self._teacher.at(block).sum(dim=0) for block in self._teacher.blocks(looks)])
+                seen = seen.sum(dim=0) / len(looks)
+            else:
+                seen = self._teacher.posterior(view).movedim(1, -1)[labelled].mean(dim=0)
             self.batches += 1
             self.frequencies += (seen - self.frequencies) / self.batches
         return {}
 
     def features(self, view: View) -> Tensor:
         """The mean of the meanings by the posterior, at the size of the other experts' features."""
-        mixed = F.conv2d(self._posterior(view), self.meanings.T[:, :, None, None])
-        return _resized(F.normalize(mixed, dim=1), view)
+        return _resized(F.normalize(self._read(view)[:, : self.meanings.shape[1]], dim=1), view)
 
     def gate(self, view: View) -> Tensor | None:
         """a(p), if there is a gate."""
         if not self.settings.gate:
             return None
+        if self._teacher.many:
+            return _resized(self._read(view)[:, -1:], view)
+        return _resized(F.conv2d(self._posterior(view), self._rarity()[None, :, None, None]), view)
+
+    def _rarity(self) -> Tensor:
+        """(median(q) / q_n)^2 of every name."""
         middle = self.frequencies.sort().values[(len(self.frequencies) - 1) // 2]  # ONNX knows no median
-        rarity = (middle / self.frequencies).square()
-        return _resized(F.conv2d(self._posterior(view), rarity[None, :, None, None]), view)
+        return (middle / self.frequencies).square()
+
+    def _read(self, view: View) -> Tensor:
+        """The posterior's mean of the meanings, and of the rarities where there is a gate and there are many names.
+
+        Attention mixes posteriors of positions, which commutes with the mean: of many names the means are mixed.
+        """
+        if not self._teacher.many:
+            return F.conv2d(self._posterior(view), self.meanings.T[:, :, None, None])
+        gated = self.settings.gate
+        columns = torch.cat([self.meanings, self._rarity()[:, None]], dim=1) if gated else self.meanings
+        return view.once(self, lambda: self._attend(view, self._teacher.read(view, columns, self.settings.temperature)))
 
     @property
     def _teacher(self) -> NamesTeacher:
@@ -104,7 +124,10 @@ class ConSE(Expert):
         return view.once(self, lambda: self._mixed(view))
 
     def _mixed(self, view: View) -> Tensor:
-        chances = self._teacher.posterior(view, self.settings.temperature)
+        return self._attend(view, self._teacher.posterior(view, self.settings.temperature))
+
+    def _attend(self, view: View, chances: Tensor) -> Tensor:
+        """Values (B,N,h,w) of positions that look alike, mixed by attention if there is one."""
         if self.norm is None:
             return chances
         looks = F.normalize(self.norm(view.last), dim=1)

@@ -1,14 +1,16 @@
 """Features and prototypes of unit length: a linear map of words, learned from masks and by distillation of names."""
 
 import math
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from joem import losses
 from joem.methods.experts.expert import PerceptronExpert, PerceptronSettings, Shared, products
+from joem.methods.experts.names import NamesTeacher
 from joem.methods.experts.view import View
 from joem.settings import Positive, Weight, settings
 from joem.vocabulary import VOID
@@ -68,6 +70,9 @@ class Cosine(PerceptronExpert):
         terms = self._mask_terms(logits, labels.repeat_interleave(copies, dim=0))
         if teacher is not None and settings.names_weight:
             labelled = losses.resized(labels, features.shape[-2:]) != VOID
+            if teacher.many:
+                terms["names"] = -settings.names_weight * self._agreement(view, features, labelled, teacher, known)
+                return terms
             with torch.no_grad():
                 taught = teacher.posterior(view).repeat_interleave(copies, dim=0)
             names = settings.scale * self._cosines(features, self.prototypes(teacher.vectors, known))
@@ -75,6 +80,28 @@ class Cosine(PerceptronExpert):
             mean = agreement.mean(dim=1)[labelled].sum() / labelled.sum().clamp(min=1)
             terms["names"] = -settings.names_weight * mean
         return terms
+
+    def _agreement(
+        self, view: View, features: Tensor, labelled: Tensor, teacher: NamesTeacher, known: Tensor
+    ) -> Tensor:
+        """-L_names of many names: some pixels at a time, their softmax computed again where gradients need it."""
+        settings, prototypes = self.settings, self.prototypes(teacher.vectors, known)
+        apart = prototypes.reshape(len(prototypes), settings.copies, -1)
+        looks, pixels = (each.movedim(1, -1)[labelled] for each in (view.last, features))
+
+        def agreement(look: Tensor, pixel: Tensor, words: Tensor) -> Tensor:
+            with torch.no_grad():
+                taught = teacher.at(look)
+            own = pixel.reshape(len(pixel), settings.copies, -1)
+            names = settings.scale * settings.copies * torch.einsum("pmc,nmc->mpn", own, words)
+            return (taught * names.log_softmax(dim=2)).sum() / settings.copies
+
+        total, start = features.new_zeros(()), 0
+        for look in teacher.blocks(looks):
+            pixel = pixels[start : start + len(look)]
+            total = total + cast(Tensor, checkpoint(agreement, look, pixel, apart, use_reentrant=False))
+            start += len(look)
+        return total / max(len(looks), 1)
 
     def _mask_terms(self, logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
         """L_cos, and L_taught times its weight where a teacher named surroundings."""

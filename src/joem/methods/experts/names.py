@@ -1,28 +1,37 @@
 """The teacher of names: the backbone's own ImageNet classifier, applied at every pixel."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from joem.methods.experts.view import View
-from joem.models import ImageNetClassifier
+from joem.models import ImageNetClassifier, TimmClassifier
+from joem.models.backbones.efficientnet_lite import SCALES
 from joem.semantics import Semantics, imagenet
 from joem.settings import ModelSettings
 from joem.vocabulary import Vocabulary
 
 Which = Literal["none", "strict", "all"]
 
+MANY = 4096
+"""Beyond so many names, posteriors are computed for some positions at a time and never kept for all of them."""
+
+BLOCK = 1 << 24
+"""Numbers of a posterior that are computed at once, where there are many names."""
+
 
 class NamesTeacher(nn.Module):
-    """Knows a thousand names without a mask; `strict` leaves out every kind of an unseen class.
+    """Knows ImageNet's names without a mask; `strict` leaves out every kind of an unseen class.
 
     Args:
         channels: those of the backbone's last map.
-        names: which of ImageNet's classes it tells apart.
+        names: which of the classes it tells apart.
         dimension: D, the size of a word vector.
         saved: whether its weights are part of the trained model, because it is used at test time too.
+        subset: which ImageNet the classifier is for, see `joem.semantics.imagenet.entries_of`.
+        backbone: whose classifier it is.
 
     Attributes:
         vectors: word vectors of the names, (N,D), for training.
@@ -30,26 +39,72 @@ class NamesTeacher(nn.Module):
 
     vectors: Tensor
 
-    def __init__(self, channels: int, names: Sequence[int], dimension: int, saved: bool) -> None:
+    def __init__(
+        self,
+        channels: int,
+        names: Sequence[int],
+        dimension: int,
+        saved: bool,
+        subset: str = imagenet.FIRST,
+        backbone: str = "",
+    ) -> None:
         super().__init__()
-        self.names = list(names)
-        self.classifier = ImageNetClassifier(channels, self.names, saved)
+        self.names, self.subset = list(names), subset
+        self.classifier: ImageNetClassifier | TimmClassifier
+        if not backbone or (backbone.removeprefix("tu-") in SCALES and subset == imagenet.FIRST):
+            self.classifier = ImageNetClassifier(channels, self.names, saved)
+        else:
+            self.classifier = TimmClassifier(backbone, len(imagenet.entries_of(subset)), self.names, saved)
         self.register_buffer("vectors", torch.zeros(len(self.names), dimension), persistent=False)
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The first name of every class it tells apart."""
+        return tuple(imagenet.entries_of(self.subset)[index].names[0] for index in self.names)
+
+    @property
+    def meanings(self) -> tuple[str, ...]:
+        """These names with their definitions."""
+        entries = imagenet.entries_of(self.subset)
+        return tuple(imagenet.meaning(entries[index]) for index in self.names)
+
+    @property
+    def many(self) -> bool:
+        """Whether posteriors of all positions together would take too much memory."""
+        return len(self.names) > MANY
 
     def learn_names(self, semantics: Semantics, model: ModelSettings) -> None:
         """Take the weights that the backbone was published with, and the word vectors of the names."""
         self.classifier.take_weights(model)
-        self.vectors.copy_(semantics.vectors([imagenet.names()[index] for index in self.names]))
+        self.vectors.copy_(semantics.vectors(self.words))
 
     def posterior(self, view: View, temperature: float = 1.0) -> Tensor:
         """How likely each name is at every position of the last map, (B,N,h,w)."""
         logits = view.once(NamesTeacher, lambda: self.classifier(view.last))
         return (logits / temperature).softmax(dim=1)
 
+    def at(self, looks: Tensor, temperature: float = 1.0) -> Tensor:
+        """How likely each name is where the last map is `looks` (P,C): (P,N)."""
+        logits: Tensor = self.classifier(looks[:, :, None, None])[:, :, 0, 0]
+        return (logits / temperature).softmax(dim=1)
 
-def taught_names(which: Which, vocabulary: Vocabulary, without: Sequence[str]) -> list[int]:
-    """Which of ImageNet's classes teach: all, or with `strict` none that is a kind of an unseen class."""
+    def blocks(self, looks: Tensor) -> Iterator[Tensor]:
+        """Positions (P,C), so many at a time as the memory for their posteriors allows."""
+        yield from torch.split(looks, max(1, BLOCK // len(self.names)))
+
+    def read(self, view: View, columns: Tensor, temperature: float = 1.0) -> Tensor:
+        """sum_n p_n columns_n at every position, (B,D,h,w) of columns (N,D), some positions at a time."""
+        looks = view.last.movedim(1, -1).flatten(0, 2)
+        found = torch.cat([self.at(block, temperature) @ columns for block in self.blocks(looks)])
+        batch, _, height, width = view.last.shape
+        return found.reshape(batch, height, width, -1).movedim(-1, 1)
+
+
+def taught_names(
+    which: Which, vocabulary: Vocabulary, without: Sequence[str], subset: str = imagenet.FIRST
+) -> list[int]:
+    """Which classes of an ImageNet teach: all, or with `strict` none that is a kind of an unseen class."""
     hidden: set[int] = set()
     if which == "strict":
-        hidden = set().union(*(imagenet.kinds_of(name) for name in (*vocabulary.unseen, *without)))
-    return [index for index in range(len(imagenet.names())) if index not in hidden]
+        hidden = set().union(*(imagenet.kinds_among(name, subset) for name in (*vocabulary.unseen, *without)))
+    return [index for index in range(len(imagenet.entries_of(subset))) if index not in hidden]
