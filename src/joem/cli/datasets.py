@@ -24,8 +24,9 @@ def data(
     write: Path | None = None,
     protocols: bool = False,
     recipes: bool = False,
+    backbones: str | None = None,
 ) -> Told:
-    """Look at a dataset, list protocols and recipes.
+    """Look at a dataset, list protocols, recipes and backbones.
 
     Tells images and pixels per class. joem data prepare KIND makes downloads ready, joem data import FORMAT SOURCE
     takes masks from labelling tools.
@@ -42,6 +43,7 @@ def data(
         write: write images/, masks/ and classes.txt into this folder.
         protocols: list the published protocols.
         recipes: list the recipes in the box.
+        backbones: list the backbones of timm whose names hold this word, with licence and size; nothing is downloaded.
     """
     from joem import protocols as published
     from joem import recipe
@@ -52,6 +54,8 @@ def data(
     if recipes:
         yield from (f"{name:28} {recipe.about(name).splitlines()[0]}" for name in recipe.names())
         return list(recipe.names())
+    if backbones is not None:
+        return (yield from _backbones(backbones))
     if kind is None:
         raise BadUsage("Say which dataset: joem data scenes, joem data voc --root DIR, or joem data folder --root DIR.")
     if root is not None:
@@ -80,6 +84,16 @@ def data(
     if any(row.unseen for row in rows):
         yield "  * unseen"
     return _sizes(pictures, rows)
+
+
+def _backbones(word: str) -> Told:
+    from joem.models.backbones.listing import known_backbones
+
+    found = []
+    for each in known_backbones(word):
+        found.append(each._asdict())
+        yield f"{each.name:60} {each.parameters / 1e6:8.1f} M   {each.side:4} px   {each.licence}"
+    return found
 
 
 def prepare(kind: str, *, root: Path, protocol: str | None = None) -> Told:
