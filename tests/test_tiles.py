@@ -96,3 +96,15 @@ def test_a_tile_counts_fully_at_the_edge_of_the_picture_and_not_at_all_at_its_ow
     middle = 64 // 4 + 5  # 5.5 cells of 4 pixels into an overlap of 64
     share = 5.5 * 4 / 64
     assert features[middle] == pytest.approx(float((1 - share) * first + share * second))
+
+
+@pytest.mark.parametrize("size", [(250, 333), (128, 513)])
+def test_tiles_begin_where_the_coarsest_map_does(small_tiles, size):
+    """Features of stride 7 beside a map of stride 28, as PiT has them."""
+
+    def encoder(pixels):
+        fine, coarse = local(pixels, 7), local(pixels, 28)
+        return fine + coarse.repeat_interleave(4, 2).repeat_interleave(4, 3)[..., : fine.shape[2], : fine.shape[3]]
+
+    pixels = picture(*size)
+    torch.testing.assert_close(tiles.encode(encoder, pixels, 7, unit=28), encoder(pixels))

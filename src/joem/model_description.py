@@ -105,6 +105,7 @@ class _Rule(_Described):
 class _Exported(_Model):
     vectors: list[list[Finite]]
     stride: Count
+    unit: Count | None = None
     rules: list[_Rule] = Field(min_length=1)
 
 

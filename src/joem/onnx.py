@@ -9,6 +9,7 @@ upsampled before distances are taken, which is the definition `joem.decision` co
 import base64
 import copy
 import json
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -65,6 +66,7 @@ def to_onnx(model: Model, path: str | Path) -> float:
         **model.description(),
         "vectors": model.vectors.tolist(),
         "stride": model.method.stride,
+        "unit": math.lcm(model.method.stride, *model.method.trunk.strides),
         "rules": [ExportedRule.of(rule)._asdict() for rule in RULES.values()],
     }
     program.model.metadata_props[_DESCRIBED] = json.dumps(described)
@@ -111,6 +113,7 @@ class OnnxModel:
 
     Attributes: see `Model`; the prototypes of examples are in a file beside it (`examples_file`). And
         stride: of the features.
+        unit: pixels after which all maps of the backbone begin again, where the file says it.
         rules: what the graph can decide by, by name, in the order of its input `rule`.
     """
 
@@ -126,6 +129,7 @@ class OnnxModel:
     examples: Examples = field(default_factory=dict)
     trained: TrainedFeatures | None = None
     teaching: tuple[Teaching, ...] = ()
+    unit: int | None = None
 
     @classmethod
     def load(cls, path: str | Path, search: Iterable[str | Path] = ()) -> "OnnxModel":
@@ -151,7 +155,9 @@ class OnnxModel:
         kept = examples.read(shown, channels) if shown.is_file() else {}
         stride = described["stride"]
         known = taught_by(described)
-        return cls(recipe, vocabulary, source, vectors, missing, stride, rules, network, encoder, kept, looks, known)
+        found = cls(recipe, vocabulary, source, vectors, missing, stride, rules, network, encoder, kept, looks, known)
+        found.unit = described.get("unit")
+        return found
 
     def prototypes(self, names: tuple[str, ...] | None = None) -> Tensor:
         """Prototypes (K,C) of names, of the vocabulary if None."""

@@ -21,21 +21,24 @@ GRID = 32
 """Tiles start at multiples of this, the stride of the coarsest map in most backbones, so that features line up."""
 
 
-def encode(features: Callable[[Tensor], Tensor], pixels: Tensor, stride: int) -> Tensor:
+def encode(features: Callable[[Tensor], Tensor], pixels: Tensor, stride: int, unit: int | None = None) -> Tensor:
     """Features (1,C,H,W) of a picture (3,Ho,Wo), whole if it is small enough.
 
     Args:
         features: the visual encoder, (3,h,w) -> (1,C,ceil(h/stride),ceil(w/stride)).
         pixels: the picture.
         stride: of the features.
+        unit: the pixels after which all maps of the backbone begin again, a multiple of the stride; tiles start at
+            multiples of it. The stride itself if None.
     """
+    unit = unit or stride
     height, width = pixels.shape[1:]
     if max(height, width) <= SIDE:
         return features(pixels)
-    side = tile_side(stride)
+    side = tile_side(unit)
     rows, columns = -(-height // stride), -(-width // stride)
     total, weights = torch.empty(0), torch.zeros(rows, columns)
-    for top, left in itertools.product(starts(height, stride), starts(width, stride)):
+    for top, left in itertools.product(starts(height, unit), starts(width, unit)):
         part = features(pixels[:, top : top + side, left : left + side])
         if not total.numel():  # how many channels there are is known from the first tile
             total, weights = part.new_zeros(1, part.shape[1], rows, columns), weights.to(part)

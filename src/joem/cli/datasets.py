@@ -77,7 +77,10 @@ def data(
         yield f"Wrote {len(pictures)} pictures with masks to {write}."
         return {"images": len(pictures), "folder": str(write)}
     vocabulary = marked.vocabulary if marked else datasets.scenes.vocabulary() if kind == "scenes" else None
-    rows = datasets.describe(pictures, vocabulary)
+    return (yield from _described(pictures, datasets.describe(pictures, vocabulary)))
+
+
+def _described(pictures: "Dataset", rows: "Sequence[ClassCount]") -> Told:
     yield f"{len(pictures)} pictures"
     for row in rows:
         yield f"  {starred(row.name, row.unseen):28} {row.images:7} images {row.pixels:12} pixels"

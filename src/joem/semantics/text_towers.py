@@ -37,7 +37,7 @@ class TextEncoder(PhraseEncoder):
     def __init__(self, prompt: str, name: str) -> None:
         super().__init__(prompt)
         self.name = name
-        self._known = _known(type(self), name)
+        self._known = _known(type(self).__name__, name)
 
     @classmethod
     def open(cls, request: Request) -> "TextEncoder":
@@ -80,7 +80,7 @@ class TextEncoder(PhraseEncoder):
 
 
 @cache
-def _known(kind: type, name: str) -> dict[str, Vector]:
+def _known(kind: str, name: str) -> dict[str, Vector]:
     """What an encoder of a kind and name has encoded; another tower gives other vectors."""
     return {}
 

@@ -1,7 +1,7 @@
 """Features and prototypes of unit length: a linear map of words, learned from masks and by distillation of names."""
 
 import math
-from typing import ClassVar, cast
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -99,7 +99,7 @@ class Cosine(PerceptronExpert):
         total, start = features.new_zeros(()), 0
         for look in teacher.blocks(looks):
             pixel = pixels[start : start + len(look)]
-            total = total + cast(Tensor, checkpoint(agreement, look, pixel, apart, use_reentrant=False))
+            total = total + checkpoint(agreement, look, pixel, apart, use_reentrant=False)
             start += len(look)
         return total / max(len(looks), 1)
 
