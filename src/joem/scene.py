@@ -1,5 +1,6 @@
 """A picture that has been encoded: ask it for any names, as often as you like."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -52,8 +53,13 @@ class Scene:
         smaller = reduced(pixels, longest)
         if model.recipe.model.side is not None:  # the encoder resizes pictures itself, so none is too large
             return cls(segmenter, pixels, model.features(smaller))
-        stride = model.method.stride if isinstance(model, Model) else model.stride
-        return cls(segmenter, pixels, tiles.encode(model.features, smaller, stride))
+        unit: int | None
+        if isinstance(model, Model):
+            stride = model.method.stride
+            unit = math.lcm(stride, *model.method.trunk.strides)
+        else:
+            stride, unit = model.stride, model.unit
+        return cls(segmenter, pixels, tiles.encode(model.features, smaller, stride, unit))
 
     @property
     def size(self) -> tuple[int, int]:

@@ -10,7 +10,7 @@ from fastapi.testclient import TestClient
 from PIL import Image
 
 from joem import Segmenter, engine, onnx, recipe, tiles
-from joem.engine.model import Model
+from joem.model import Model
 from joem.web import create_app
 from tiny_clip_files import tiny_clip, write_folder
 from tiny_towers import PYRAMIDS, TOKENS, stir
