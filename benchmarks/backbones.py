@@ -24,7 +24,9 @@ def variants(name: str, compiled: bool) -> dict:
         with torch.autocast("cpu", torch.bfloat16):
             plain(pictures)
 
-    found = {"plain": lambda: plain(pictures), "bfloat16": mixed, "channels-last": lambda: last(as_last)}
+    found = {"plain": lambda: plain(pictures), "channels-last": lambda: last(as_last)}
+    if not name.startswith("tu-vit"):  # torch 2.15's attention in bfloat16 ends the process on some CPUs (SIGILL)
+        found["bfloat16"] = mixed
     if compiled:
         fast = torch.compile(plain)
         fast(pictures)
