@@ -54,8 +54,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     if argv is None:  # the process is ours: torch loads a tenth faster if nobody looks for garbage in what it keeps
         gc.set_threshold(50_000, 20, 20)
-    # Before torch is loaded: on busy cores, threads that wait for each other by spinning take a third of the time.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    # Before torch is loaded: threads that wait for each other spin for a moment, then sleep. To spin for long takes a
+    # third of the time on busy cores, to sleep at once (OMP_WAIT_POLICY=PASSIVE) half of it on idle ones.
+    os.environ.setdefault("GOMP_SPINCOUNT", "30000")
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # names may hold what the terminal's encoding does not
     if not words or words[0] in {"-h", "--help", "--version"}:
