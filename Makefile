@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: install quickstart browser test coverage lint docs soak fuzz chaos lock clean
+.PHONY: install quickstart browser test coverage lint docs cluster soak fuzz chaos lock clean
 
 install: $(VENV)/.installed
 
@@ -41,6 +41,10 @@ coverage: install
 # Sixteen clients for half an hour on loopback, every answer checked.
 soak: install
 	$(BIN)/python benchmarks/soak.py
+
+# Ray clusters on this machine, whose workers are killed; they take a minute to start and want the machine to themselves.
+cluster: install
+	JOEM_CLUSTER=1 $(BIN)/python -m pytest tests/test_cluster.py tests/web/test_replicas.py
 
 # Ten thousand damaged files and requests, each in bounded time and memory; goes on where it was stopped.
 fuzz: install

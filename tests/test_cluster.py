@@ -1,5 +1,6 @@
 """Pictures on a Ray cluster: from and to any file system, each exactly once whoever is killed."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -120,6 +121,7 @@ ray.shutdown()
 
 
 @pytest.mark.slow
+@pytest.mark.skipif("JOEM_CLUSTER" not in os.environ, reason="a Ray cluster takes a minute to start: make cluster")
 def test_with_one_of_two_workers_killed_every_picture_is_there_exactly_once(trained, pictures, tmp_path):
     model, out, notes = trained.save(tmp_path / "model"), tmp_path / "out", tmp_path / "notes"
     notes.mkdir()

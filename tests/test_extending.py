@@ -240,7 +240,9 @@ def test_a_method_trains_saves_loads_and_segments(toy_method, tiny, picture, tmp
 
 
 def test_its_settings_are_checked_and_shown_like_any_other(toy_method, capsys):
-    with pytest.raises(BadUsage, match=r"method.r: there is no such setting. method has name, stage_lengths, pull"):
+    with pytest.raises(
+        BadUsage, match=r"method.r: there is no such setting. method has name, stage_lengths, stage_rates, pull"
+    ):
         recipe.load("scenes", {"method": {"name": "toy", "r": 2}})
     with pytest.raises(BadUsage, match=r"method.pull: .* got -1"):
         recipe.load("scenes", {"method": {"name": "toy", "pull": -1}})

@@ -148,8 +148,8 @@ def toy_rule(monkeypatch):
 
 def test_a_rule_brings_its_option_and_its_grid(toy_rule, capsys):
     arguments, _ = parse("calibrate", calibrate, ["--push", "2", "--pushs", "1,2", "--sigma", ".5"])
-    assert arguments["values"] == {"gamma": None, "sigma": 0.5, "push": 2.0}
-    assert arguments["grids"] == {"gamma": None, "sigma": None, "push": [1.0, 2.0]}
+    assert arguments["values"] == {"gamma": None, "sigma": 0.5, "discount": None, "push": 2.0}
+    assert arguments["grids"] == {"gamma": None, "sigma": None, "discount": None, "push": [1.0, 2.0]}
     for command in ("evaluate", "predict", "sweep"):
         assert cli.main([command, "--help"]) == 0
         told = " ".join(capsys.readouterr().out.split())

@@ -1,6 +1,7 @@
 """Several processes that serve one model: any of them answers for any scene."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -113,6 +114,7 @@ ray.shutdown()
 
 
 @pytest.mark.slow
+@pytest.mark.skipif("JOEM_CLUSTER" not in os.environ, reason="a Ray cluster takes a minute to start: make cluster")
 def test_with_one_of_two_replicas_killed_its_scenes_are_still_answered_for(trained, tmp_path):
     pytest.importorskip("ray")
     model, notes, picture = trained.save(tmp_path / "model"), tmp_path / "notes", tmp_path / "picture.png"

@@ -192,7 +192,7 @@ def test_what_the_model_knows(client, segmenter):
     model = client.get("/api/model").json()
     assert model["names"] == list(segmenter.vocabulary.names)
     assert model["trained"] == list(segmenter.vocabulary.seen)
-    assert model["decision"] == {"rule": "ac", "values": {"gamma": 0.0, "sigma": 0.8}}
+    assert model["decision"] == {"rule": "ac", "values": {"gamma": 0.0, "sigma": 0.8, "discount": 0.0}}
     assert model["limits"]["pixels"] == Limits().pixels
 
 

@@ -65,7 +65,7 @@ class JoEm(Method):
             ),
         }
         if settings.sc_weight > 0:
-            vectors, settings = self.vectors[list(seen)], self.consistency_settings(features)
+            vectors = self.vectors[list(seen)]
             terms["sc"] = settings.sc_weight * losses.semantic_consistency(
                 vectors,
                 self.semantic(vectors),
@@ -76,10 +76,6 @@ class JoEm(Method):
                 per_pair=settings.sc_per_pair,
             )
         return Objective.over_pixels(terms, labels, features.shape[-2:])
-
-    def consistency_settings(self, features: Tensor) -> JoEmSettings:
-        """The settings that L_sc follows on a batch."""
-        return self.settings
 
     def prototypes(self, vectors: Tensor, names: Sequence[str]) -> Tensor:
         """Prototypes mu = semantic encoder(s)."""
