@@ -85,10 +85,18 @@ def encoded(
     Where the model was trained on stored maps, those are read instead of pictures. As many threads read ahead as the
     model's recipe has `data.workers`.
     """
+    for index, inputs, truth in read(model, pictures, indices, title):
+        yield index, model.method.features(inputs), truth
+
+
+def read(
+    model: Model, pictures: Dataset, indices: Sequence[int] | None = None, title: str = "reading"
+) -> Iterator[tuple[int, Tensor | FeatureMaps, Tensor]]:
+    """The index, what the method encodes and the labels (Ho,Wo) of pictures, one after another; of all if None."""
     reader, method = _Reader(model, pictures), model.method.eval()
     device, wanted = next(method.parameters()).device, range(len(pictures)) if indices is None else indices
     for index, inputs, truth in progress.in_threads(reader.read, wanted, title, model.recipe.data.workers):
-        yield index, method.features(inputs.to(device)), truth
+        yield index, inputs.to(device), truth
 
 
 def evaluate(model: Model, problem: Problem, decisions: Sequence[Decision]) -> "list[Evaluation]":

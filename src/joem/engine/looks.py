@@ -1,10 +1,12 @@
-"""What trained classes look like to a model, so that examples are compared with what is like them."""
+"""What training pictures look like to a model: to tell what is new, and for examples to be compared with."""
+
+from collections.abc import Iterable, Iterator
 
 import torch
 from torch import Tensor
 
 from joem import data, losses
-from joem.engine.evaluation import encoded
+from joem.engine.evaluation import encoded, read
 from joem.engine.problem import Problem
 from joem.examples import TrainedFeatures
 from joem.model import Model
@@ -24,19 +26,49 @@ def trained_features(model: Model, problem: Problem, seed: int = 0) -> TrainedFe
         problem: its training pictures, without unseen classes as in training, and its classes.
         seed: of the pictures and pixels.
     """
+    pictures, indices, generator = _drawn(problem, seed)
+    encodings = encoded(model, pictures, indices, "trained features")
+    found = list(_labelled(((maps, truth) for _, maps, truth in encodings), problem, generator))
+    return spread(*(torch.cat(each) for each in zip(*found, strict=True))) if found else None
+
+
+@torch.no_grad()
+def learn_looks(model: Model, problem: Problem, seed: int = 0) -> None:
+    """Show a trained method some pixels of its training pictures, if it wants to know them.
+
+    Args:
+        model: what was trained.
+        problem: its training pictures, without unseen classes as in training, and its classes.
+        seed: of the pictures and pixels.
+    """
+    if not model.method.wants_looks:
+        return
+    pictures, indices, generator = _drawn(problem, seed)
+    inputs = read(model, pictures, indices, "looks of training pictures")
+    looks = ((model.method.looks(each), truth) for _, each, truth in inputs)
+    found = [pixels for pixels, _ in _labelled(looks, problem, generator)]
+    if len(found) > 1:
+        model.method.learn_looks(found)
+
+
+def _drawn(problem: Problem, seed: int) -> tuple[data.Dataset, list[int], torch.Generator]:
+    """The training pictures as training sees them, which of them to look at, and what draws their pixels."""
     pictures = data.seen_only(problem.train, problem.vocabulary, problem.rule)
     generator = torch.Generator().manual_seed(seed)
-    indices = sorted(torch.randperm(len(pictures), generator=generator)[:_PICTURES].tolist())
-    features, labels = [], []
-    for _, found, truth in encoded(model, pictures, indices, "trained features"):
+    return pictures, sorted(torch.randperm(len(pictures), generator=generator)[:_PICTURES].tolist()), generator
+
+
+def _labelled(
+    maps: Iterable[tuple[Tensor, Tensor]], problem: Problem, generator: torch.Generator
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Some labelled pixels of maps (1,C,h,w), (P,C), and their labels (P,); nothing of a picture that has none."""
+    for found, truth in maps:
         data.guard(truth, problem.vocabulary)
         small = losses.resized(truth[None], found.shape[-2:]).flatten()
         labelled = (small != VOID).nonzero().flatten()
         if len(labelled):
             drawn = labelled[torch.randint(len(labelled), (_PIXELS,), generator=generator)]
-            features.append(found.cpu().flatten(2)[0, :, drawn].T)
-            labels.append(small[drawn])
-    return spread(torch.cat(features), torch.cat(labels)) if features else None
+            yield found.cpu().flatten(2)[0, :, drawn].T, small[drawn]
 
 
 def spread(features: Tensor, labels: Tensor) -> TrainedFeatures:

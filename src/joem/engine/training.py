@@ -16,7 +16,7 @@ from joem import data, methods, progress
 from joem.engine.checkpoint import Checkpoints
 from joem.engine.fabric import launched, random_states, set_random_states, share_batch_statistics
 from joem.engine.loading import Batch, check_batch, check_labelling, epoch_batches, stage_steps
-from joem.engine.looks import trained_features
+from joem.engine.looks import learn_looks, trained_features
 from joem.engine.memory import reuse_freed_memory
 from joem.engine.metrics_log import MetricsLog, has_rows
 from joem.engine.optimisers import make_optimisers, set_rates
@@ -384,6 +384,8 @@ class Run:
     def finish(self) -> Model:
         """Write the final model and give it back ready for use."""
         self.model.method.eval()
+        seen = replace(self.problem, vocabulary=self.masks)
+        learn_looks(self.model, seen)
         for buffer in self.model.method.buffers():  # where statistics are those of a process, the first one's count
             buffer.copy_(self.fabric.broadcast(buffer))
         if self.out is not None:
@@ -391,7 +393,7 @@ class Run:
         self.model = with_old_classes(self.model, self.start)
         if self.out is not None:
             self.model.teaching = teaching_of(self.problem, self.recipe, self.model.method, self.captions)
-            self.model.trained = trained_features(self.model, replace(self.problem, vocabulary=self.masks))
+            self.model.trained = trained_features(self.model, seen)
             with together(self.fabric), writing(self.out):
                 if self.fabric.is_global_zero:
                     self.model.save(self.out / "model")

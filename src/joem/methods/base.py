@@ -147,6 +147,19 @@ class Method(nn.Module, ABC):
         """A chance, before training, to take word vectors beyond those of the vocabulary; most methods need none."""
 
     @property
+    def wants_looks(self) -> bool:
+        """Whether it wants to know, after training, what training pictures look like; most methods do not."""
+        return False
+
+    def looks(self, inputs: Inputs) -> Tensor:
+        """What it then wants to know of pictures, (B,C,h,w)."""
+        raise NotImplementedError
+
+    def learn_looks(self, samples: Sequence[Tensor]) -> None:
+        """Take the looks (P,C) of labelled pixels of training pictures, one tensor per picture."""
+        raise NotImplementedError
+
+    @property
     def heard_names(self) -> tuple[str, ...]:
         """Names of a classifier that teach it, beside the vocabulary's; none for most methods."""
         return ()

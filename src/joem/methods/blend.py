@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from joem.errors import BadUsage, choose
 from joem.methods.base import Method, Objective
-from joem.methods.experts import EXPERTS, CosineSettings, Expert, ExpertSettings, NamesTeacher, Shared, View
+from joem.methods.experts import EXPERTS, CosineSettings, Expert, ExpertSettings, NamesTeacher, Novelty, Shared, View
 from joem.methods.experts.names import Which, left_out
 from joem.models import FeatureMaps, Hypercolumns, Inputs, Trunk, build_trunk, hypercolumn
 from joem.semantics import Semantics, imagenet
@@ -39,7 +39,7 @@ class BlendSettings(MethodSettings):
     """Which experts, and whether ImageNet's names teach them.
 
     Args:
-        experts: the experts, each with its kind (cosine, conse, mixture, tower), weight and sizes.
+        experts: the experts, each with its kind (cosine, conse, mixture, novelty, tower), weight and sizes.
         names: whether ImageNet's names teach too: none, strict (without those that give an unseen class away), all.
         names_from: which ImageNet the backbone's classifier names: imagenet-1k, or imagenet-12k, -22k, -21k-goog,
             -21k-miil, -22k-ms for classifiers of timm with such a head.
@@ -125,6 +125,24 @@ class Blend(Method):
             self.teacher.learn_names(semantics, self._model)
             for expert in self._experts:
                 expert.learn_names(semantics)
+
+    @property
+    def wants_looks(self) -> bool:
+        """Whether an expert tells what is new."""
+        return bool(self._novelty)
+
+    def looks(self, inputs: Inputs) -> Tensor:
+        """What novelty is told by."""
+        return self._novelty[0].looks(self._view(inputs))
+
+    def learn_looks(self, samples: Sequence[Tensor]) -> None:
+        """Let the experts that tell what is new know what is not."""
+        for expert in self._novelty:
+            expert.learn_looks(samples)
+
+    @property
+    def _novelty(self) -> list[Novelty]:
+        return [expert for expert in self.experts if isinstance(expert, Novelty)]
 
     @property
     def _experts(self) -> list[Expert]:

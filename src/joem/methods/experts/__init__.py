@@ -5,10 +5,17 @@ from joem.methods.experts.cosine import Cosine, CosineSettings
 from joem.methods.experts.expert import Expert, ExpertSettings, Shared
 from joem.methods.experts.mixture import Mixture, MixtureSettings
 from joem.methods.experts.names import NamesTeacher
+from joem.methods.experts.novelty import Novelty, NoveltySettings
 from joem.methods.experts.tower import Tower, TowerSettings
 from joem.methods.experts.view import View
 
-EXPERTS: dict[str, type[Expert]] = {"cosine": Cosine, "conse": ConSE, "mixture": Mixture, "tower": Tower}
+EXPERTS: dict[str, type[Expert]] = {
+    "cosine": Cosine,
+    "conse": ConSE,
+    "mixture": Mixture,
+    "novelty": Novelty,
+    "tower": Tower,
+}
 """Every expert by its kind."""
 
 __all__ = [
@@ -22,6 +29,8 @@ __all__ = [
     "Mixture",
     "MixtureSettings",
     "NamesTeacher",
+    "Novelty",
+    "NoveltySettings",
     "Shared",
     "Tower",
     "TowerSettings",

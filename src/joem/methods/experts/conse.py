@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from joem import losses
 from joem.errors import BadUsage
-from joem.methods.experts.expert import Expert, ExpertSettings, Shared
+from joem.methods.experts.expert import Expert, ExpertSettings, Shared, attend, resized
 from joem.methods.experts.names import NamesTeacher
 from joem.methods.experts.view import View
 from joem.semantics import Semantics
@@ -87,15 +87,15 @@ class ConSE(Expert):
 
     def features(self, view: View) -> Tensor:
         """The mean of the meanings by the posterior, at the size of the other experts' features."""
-        return _resized(F.normalize(self._read(view)[:, : self.meanings.shape[1]], dim=1), view)
+        return resized(F.normalize(self._read(view)[:, : self.meanings.shape[1]], dim=1), view)
 
     def gate(self, view: View) -> Tensor | None:
         """a(p), if there is a gate."""
         if not self.settings.gate:
             return None
         if self._teacher.many:
-            return _resized(self._read(view)[:, -1:], view)
-        return _resized(F.conv2d(self._posterior(view), self._rarity()[None, :, None, None]), view)
+            return resized(self._read(view)[:, -1:], view)
+        return resized(F.conv2d(self._posterior(view), self._rarity()[None, :, None, None]), view)
 
     def _rarity(self) -> Tensor:
         """(median(q) / q_n)^2 of every name."""
@@ -130,16 +130,8 @@ class ConSE(Expert):
         """Values (B,N,h,w) of positions that look alike, mixed by attention if there is one."""
         if self.norm is None:
             return chances
-        looks = F.normalize(self.norm(view.last), dim=1)
-        keys, values = (each.flatten(2).transpose(1, 2).unsqueeze(1) for each in (looks, chances))
-        # One head, which ONNX wants to see.
-        mixed = F.scaled_dot_product_attention(keys, keys, values, scale=self.settings.attention)
-        return mixed.squeeze(1).transpose(1, 2).reshape(chances.shape)
+        return attend(self.norm(view.last), chances, self.settings.attention)
 
     def prototypes(self, vectors: Tensor, known: Tensor) -> Tensor:
         """Word vectors of unit length."""
         return F.normalize(vectors, dim=1)
-
-
-def _resized(coarse: Tensor, view: View) -> Tensor:
-    return F.interpolate(coarse, view.size, mode="bilinear", align_corners=False)

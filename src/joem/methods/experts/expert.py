@@ -13,6 +13,8 @@ from joem.semantics import Semantics
 from joem.settings import Count, Positive, settings
 from joem.vocabulary import Vocabulary
 
+_SAME = 0.9999  # words with a larger cosine are one word
+
 
 class Shared(NamedTuple):
     """What all experts of a blend are made with.
@@ -154,3 +156,23 @@ def products(features: Tensor, prototypes: Tensor, copies: int) -> Tensor:
     count = len(prototypes)
     kernels = prototypes.reshape(count, copies, -1).transpose(0, 1).flatten(0, 1)
     return F.conv2d(features, kernels[:, :, None, None], groups=copies).reshape(-1, count, *features.shape[-2:])
+
+
+def trained(vectors: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
+    """Which words (n,D) are those of classes with masks (S,D), and to which of these each is nearest: (n,), (n,)."""
+    nearest, row = (F.normalize(vectors, dim=1) @ F.normalize(seen, dim=1).T).max(dim=1)
+    return nearest > _SAME, row
+
+
+def attend(looks: Tensor, values: Tensor, sharpness: float) -> Tensor:
+    """Values (B,N,h,w) of positions that look alike, mixed by a softmax over `sharpness` times the looks' cosine."""
+    unit = F.normalize(looks, dim=1)
+    keys, own = (each.flatten(2).transpose(1, 2).unsqueeze(1) for each in (unit, values))
+    # One head, which ONNX wants to see.
+    mixed = F.scaled_dot_product_attention(keys, keys, own, scale=sharpness)
+    return mixed.squeeze(1).transpose(1, 2).reshape(values.shape)
+
+
+def resized(coarse: Tensor, view: View) -> Tensor:
+    """A map at the size of the features that every expert gives."""
+    return F.interpolate(coarse, view.size, mode="bilinear", align_corners=False)

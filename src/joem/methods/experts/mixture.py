@@ -12,13 +12,12 @@ from torch import Tensor, nn
 
 from joem import losses
 from joem.losses.compared import squared_distance_to_centres
-from joem.methods.experts.expert import PerceptronExpert, PerceptronSettings, Shared, products
+from joem.methods.experts.expert import PerceptronExpert, PerceptronSettings, Shared, products, trained
 from joem.methods.experts.view import View
 from joem.settings import settings
 
 _SHARPNESS = 10.0  # what the cosine of two words is multiplied by before the softmax over the seen classes
 _LENGTH = 0.75  # how far a mean of centres is moved out to the length of centres: 0 not at all, 1 all the way
-_SAME = 0.9999  # words with a larger cosine are one word
 
 
 @settings
@@ -67,8 +66,8 @@ class Mixture(PerceptronExpert):
         centres, shares = self.centres[sources], (_SHARPNESS * cosines[:, sources]).softmax(dim=1)
         means, lengths = shares @ centres, shares @ centres.norm(dim=1, keepdim=True)
         between = means * (lengths / means.norm(dim=1, keepdim=True)) ** _LENGTH
-        nearest, row = cosines.max(dim=1)
-        return torch.where((nearest > _SAME).unsqueeze(1), self.centres[row], between) / self._length()
+        same, row = trained(vectors, known[self._seen])
+        return torch.where(same.unsqueeze(1), self.centres[row], between) / self._length()
 
     def terms(self, view: View, labels: Tensor, known: Tensor) -> dict[str, Tensor]:
         """L_ce and L_centre, each the mean of the copies'."""

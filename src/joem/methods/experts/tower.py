@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from joem import losses
 from joem.errors import BadUsage
-from joem.methods.experts.expert import Expert, ExpertSettings, Shared
+from joem.methods.experts.expert import Expert, ExpertSettings, Shared, resized
 from joem.methods.experts.view import View
 from joem.settings import settings
 
@@ -41,8 +41,7 @@ class Tower(Expert):
 
     def features(self, view: View) -> Tensor:
         """The last map of unit length, at the size of the other experts' features."""
-        resized = F.interpolate(view.last, view.size, mode="bilinear", align_corners=False)
-        return F.normalize(resized, dim=1)
+        return F.normalize(resized(view.last, view), dim=1)
 
     def prototypes(self, vectors: Tensor, known: Tensor) -> Tensor:
         """Word vectors of unit length."""
