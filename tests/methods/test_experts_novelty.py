@@ -59,7 +59,7 @@ def test_novelty_follows_its_equation(pictures, pixels, directions, seed):
     found = own.features(view)
     for b, x in np.ndindex(2, 5):
         pixel = (looks[b, :, 0, x] - mean) / deviation
-        novelty = np.clip((residual_by_loop(pixel, axes) - middle) / spread, -4, 4) - 2
+        novelty = np.clip((residual_by_loop(pixel, axes) - middle) / spread, -4, 4) - 1
         assert float(found[b, 0, 0, x]) == pytest.approx(novelty / 2, abs=2e-3)
 
 

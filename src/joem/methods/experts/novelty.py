@@ -16,7 +16,7 @@ from joem.models import Hypercolumns
 from joem.settings import Count, Positive, Weight, settings
 
 _PARTS = 3  # the last map, its mean over neighbours and its mean over the picture
-_USUAL = 2.0  # deviations above the mean: what is less unlike the training pixels does not speak for new words
+_USUAL = 1.0  # deviations above the mean: what is less unlike the training pixels does not speak for new words
 _MOST = 4.0  # deviations: beyond that a picture is of another kind, and nothing follows for its classes
 
 
@@ -40,7 +40,7 @@ class Novelty(Expert):
     """v = n / 2 with the novelty n of a pixel; mu is -1 for a class with masks and 1 for every other word.
 
     With x the standardised last map beside its means over neighbours and over the picture, and A the principal
-    directions of x on training pixels, a pixel's residual is r = |x - A^T A x|, and n = (r - m) / s - 2, cut off at
+    directions of x on training pixels, a pixel's residual is r = |x - A^T A x|, and n = (r - m) / s - 1, cut off at
     both ends. So the squared distance to a word without masks is 2n less than that to a class with masks, all else
     being equal; for most pixels of seen classes n is negative.
 
