@@ -1,4 +1,4 @@
-"""What is wrong with the words is said before anything heavy is imported: in a process of its own, torch is not there."""
+"""What is wrong with the words is said before anything heavy is imported: in a fresh process, torch is not there."""
 
 import json
 import subprocess
@@ -25,7 +25,7 @@ for line in sys.stdin:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """What a command returns, tells and prints: one process answers all, for each start takes longer than the answer."""
+    """What a command returns, tells and prints: one process answers all, as a start takes longer than an answer."""
     folder = tmp_path_factory.mktemp("empty")
     command = [sys.executable, "-c", ANSWER]
     with subprocess.Popen(
