@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -156,48 +155,3 @@ def wait_for(condition, seconds=240):
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.02)
-
-
-TOGETHER = """
-import os, sys
-from pathlib import Path
-import torch
-from joem import jobs, parallel
-from joem.errors import JoemError
-
-parallel.join()
-rank, out = int(os.environ["RANK"]), Path(sys.argv[1])
-
-def work(name):
-    def run():
-        (out / f"{name}-{rank}").write_text("")
-        assert parallel.gathered(name) == [name, name]  # both work on it at once
-        if name == "b":
-            raise JoemError("both failed")
-        return {"by": rank}
-    return run
-
-failures = {}
-wanted = {name: jobs.Job(out / name / "result.json", {}, work(name)) for name in "abc"}
-found = jobs.run_all(wanted, failures=failures)
-assert found == {"a": {"by": 0}, "c": {"by": 0}}, found
-assert list(failures) == ["b"]
-(out / f"done-{rank}").write_text("")
-torch.distributed.destroy_process_group()
-"""
-
-
-def test_processes_that_torchrun_starts_work_together(tmp_path):
-    (tmp_path / "script.py").write_text(TOGETHER)
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    ended = subprocess.run(
-        [*launcher, str(tmp_path / "script.py"), str(tmp_path)],
-        check=False,
-        timeout=240,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    assert ended.returncode == 0, ended.stderr
-    made = {path.name for path in Path(tmp_path).iterdir() if path.is_file()} - {"script.py"}
-    assert made == {"done-0", "done-1", *(f"{name}-{rank}" for name in "abc" for rank in (0, 1))}

@@ -131,27 +131,6 @@ def test_the_file_says_which_rules_it_holds_and_its_stride(trained, exported):
         exported.model.labels(pixels, prototypes, unseen, "nn", 0.5)
 
 
-@pytest.mark.slow
-def test_a_new_rule_is_exported_without_touching_another_file(tiny, tmp_path, monkeypatch):
-    strength = decision.Parameter("strength", "s", "how much", 0.0, 9.0, True, lambda _: (0.0, 0.2, 9.0))
-    toy = decision.Rule("toy", "toy", "For tests.", lambda r: r.unseen_distance / r.seen_distance - 1, strength)
-    monkeypatch.setitem(decision.RULES, "toy", toy)
-    model = Model.create(tiny, engine.open_problem(tiny.data).vocabulary)
-    pixels = torch.randint(0, 256, (3, 64, 50), dtype=torch.uint8)
-    spread(model, pixels)
-    onnx.to_onnx(model, tmp_path / "m.onnx")
-    monkeypatch.undo()  # the file knows the rule by itself
-    exported = Segmenter.load(tmp_path / "m.onnx").model
-    assert exported.rules["toy"] == ("toy", "strength", 0.0)
-    unseen = torch.tensor([name in model.vocabulary.unseen for name in model.vocabulary.names])
-    ranking = Segmenter(model).encode(pixels).ranking()
-    labels = []
-    for value in (0.0, 0.2, 5.0):
-        labels.append(exported.labels(pixels, model.prototypes(), unseen, "toy", value))
-        assert differing(labels[-1], toy.decide(ranking, value)[0]) <= 1e-3
-    assert differing(labels[0], labels[1]) > 0.01 < differing(labels[1], labels[2])
-
-
 def test_an_exported_model_knows_new_words_and_explains_itself(trained, exported):
     names = ["background", "striped sofa|couch"]
     torch.testing.assert_close(

@@ -137,8 +137,8 @@ def sealed(tiny):
     names = ("red circle", "blue circle", "red cross", "blue cross", "green ring", "green cross", "red ring")
     vocabulary = Vocabulary(("background", *names), ("blue cross", "green ring"), "background")
     unseen = torch.tensor(vocabulary.unseen_indices)
-    pictures = Watched(Scenes(300, 32, classes=names), lambda labels: torch.isin(labels, unseen).any())
-    recipe = tiny.changed(data={"crop": 32}, train={"epochs": 1, "batch_size": 8, "save_every": 0})
+    pictures = Watched(Scenes(150, 32, classes=names), lambda labels: torch.isin(labels, unseen).any())
+    recipe = tiny.changed(data={"crop": 32}, train={"epochs": 1, "batch_size": 4, "save_every": 0})
     return recipe, Problem(vocabulary, "exclude", pictures, Untouchable())
 
 
@@ -236,8 +236,6 @@ torch.set_num_threads(1)
 settings = recipe.load(sys.argv[1])
 problem = engine.open_problem(settings.data, needed=("train",))
 calibration.Folds(settings, problem, Path(sys.argv[2]), lambdas=(0.1,), count=2).tune()
-if sys.argv[3:] and int(sys.argv[3]):
-    torch.distributed.destroy_process_group()
 """
 
 
@@ -268,11 +266,3 @@ def test_processes_share_the_folds_and_finish_those_of_a_killed_one(small, scrip
     calibration.Folds(small, engine.open_problem(small.data), tmp_path / "alone", lambdas=(0.1,), count=2).tune()
     assert [other.wait(timeout=240) for other in others] == [0, 0]
     assert (out / "tuned.json").read_text() == (tmp_path / "alone/tuned.json").read_text()
-
-
-def test_processes_that_torchrun_starts_tune_together(script, tmp_path):
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    subprocess.run([*launcher, *script, str(tmp_path / "two"), "1"], check=True, timeout=240)
-    told = json.loads((tmp_path / "two/tuned.json").read_text())
-    assert [row["folds"] for row in told["table"]] == [2]
-    assert len(list((tmp_path / "two").glob("lambda-*/fold-*/curves.json"))) == 2

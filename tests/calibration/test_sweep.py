@@ -113,22 +113,6 @@ def test_parts_counted_apart_add_up():
         whole.merge(Sweep("ratio", GRIDS["ac"], 6))
 
 
-def share(rank, tiny, folder):
-    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
-    torch.manual_seed(0)
-    found = calibration.sweep(fresh_model(tiny), engine.open_problem(tiny.data))
-    (folder / f"{rank}.txt").write_text(repr(found))
-
-
-def test_two_processes_find_what_one_finds(tiny, tmp_path):
-    torch.multiprocessing.spawn(share, (tiny, tmp_path), nprocs=2)
-    torch.manual_seed(0)
-    found = calibration.sweep(fresh_model(tiny), engine.open_problem(tiny.data))
-    assert list(found) == ["cs", "ac", "ratio", "probability"]
-    alone = repr(found)
-    assert (tmp_path / "0.txt").read_text() == (tmp_path / "1.txt").read_text() == alone
-
-
 def test_one_pass_gives_the_scores_and_the_area_under_the_curve(tiny):
     torch.manual_seed(0)
     model, problem = fresh_model(tiny), engine.open_problem(tiny.data)

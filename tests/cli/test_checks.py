@@ -10,21 +10,36 @@ from joem import cli
 
 HEAVY = ("torch", "timm", "pyarrow", "transformers", "matplotlib", "segmentation_models_pytorch", "lightning_fabric")
 
-RUN = f"""
-import json, sys
+ANSWER = f"""
+import contextlib, io, json, sys
 from joem import cli
-code = cli.main(json.loads(sys.argv[1]))
-print(sorted(set({HEAVY}) & set(sys.modules)), code, file=sys.stderr)
+
+for line in sys.stdin:
+    printed, told = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(told):
+        code = cli.main(json.loads(line))
+    heavy = sorted(set({HEAVY}) & set(sys.modules))
+    print(json.dumps([code, told.getvalue(), printed.getvalue(), heavy]), flush=True)
 """
 
 
-def run(words, folder):
-    done = subprocess.run(
-        [sys.executable, "-c", RUN, json.dumps(words)], capture_output=True, text=True, check=False, cwd=folder
-    )
-    *told, last = done.stderr.splitlines()
-    assert last.startswith("[] "), done.stderr  # nothing heavy
-    return int(last.split()[1]), "\n".join(told), done.stdout
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """What a command returns, tells and prints: one process answers all, as a start takes longer than an answer."""
+    folder = tmp_path_factory.mktemp("empty")
+    command = [sys.executable, "-c", ANSWER]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=folder, bufsize=1
+    ) as process:
+
+        def answer(words):
+            process.stdin.write(json.dumps(words) + "\n")
+            code, told, printed, heavy = json.loads(process.stdout.readline())
+            assert heavy == []
+            return code, told, printed
+
+        yield answer
+        process.stdin.close()
 
 
 @pytest.mark.parametrize(
@@ -89,8 +104,8 @@ def run(words, folder):
         (["data", "prepare", "voc", "--root", "nowhere"], 2, "There is no folder nowhere"),
     ],
 )
-def test_bad_usage_is_answered_without_torch(words, code, message, tmp_path):
-    found, told, printed = run(words, tmp_path)
+def test_bad_usage_is_answered_without_torch(words, code, message, run):
+    found, told, printed = run(words)
     assert found == code
     assert message in told
     assert told.startswith("joem: ")
@@ -98,13 +113,13 @@ def test_bad_usage_is_answered_without_torch(words, code, message, tmp_path):
 
 
 @pytest.mark.parametrize("words", [["--help"], ["--version"], ["data", "--recipes"], ["data", "--protocols"]])
-def test_what_needs_no_network_is_quick(words, tmp_path):
-    assert run(words, tmp_path)[0] == 0
+def test_what_needs_no_network_is_quick(words, run):
+    assert run(words)[0] == 0
 
 
 @pytest.mark.parametrize("command", sorted(cli.COMMANDS))
-def test_help_is_quick(command, tmp_path):
-    code, _, printed = run([*command.split(), "--help"], tmp_path)
+def test_help_is_quick(command, run):
+    code, _, printed = run([*command.split(), "--help"])
     assert code == 0
     assert f"Example: joem {command}" in printed
 

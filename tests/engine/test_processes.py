@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+from functools import cache
 
 import pytest
 import torch
@@ -96,6 +97,30 @@ def test_two_processes_give_the_gradient_of_one(tiny, tmp_path):
         torch.testing.assert_close(found["weights"][key], after[key], atol=1e-7, rtol=1e-4, msg=key)
 
 
+@pytest.fixture(scope="module")
+def train_two(shared_tiny, tmp_path_factory):
+    """Trains in two processes, the second of which meets trouble: the folder of the run, and how it ended."""
+    folder = tmp_path_factory.mktemp("two")
+    recipe = shared_tiny.changed(model={"dropout": 0.3}, train=TWO)  # dropout: the random numbers matter
+    (folder / "tiny.yaml").write_text(yaml.safe_dump(recipe.to_dict()))
+    (folder / "trouble.py").write_text(TROUBLE)
+
+    @cache
+    def train(out, trouble, *words):
+        ended = subprocess.run(
+            [sys.executable, "trouble.py", "train", "tiny.yaml", "--out", out, *words],
+            check=False,
+            timeout=240,
+            env={**os.environ, "OMP_NUM_THREADS": "1", "TROUBLE": trouble},
+            cwd=folder,
+            capture_output=True,
+            text=True,
+        )
+        return folder / out, ended
+
+    return train
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("trouble", "told", "saved"),
@@ -105,28 +130,18 @@ def test_two_processes_give_the_gradient_of_one(tiny, tmp_path):
         ("nan", r"not a number at step 2 \(ce nan, bar nan.*last good checkpoint is .*step-00000002", 2),
     ],
 )
-def test_trouble_in_one_of_two_processes_stops_both(tiny, tmp_path, trouble, told, saved):
+def test_trouble_in_one_of_two_processes_stops_both(train_two, trouble, told, saved):
     """Only the second process meets it: the first has to hear of it, tell the user once and exit with 1."""
-    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(tiny.changed(train=TWO).to_dict()))
-    (tmp_path / "trouble.py").write_text(TROUBLE)
-    command = [sys.executable, str(tmp_path / "trouble.py"), "train", str(tmp_path / "tiny.yaml")]
-    ended = subprocess.run(
-        [*command, "--out", str(tmp_path / "run")],
-        check=False,
-        timeout=240,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "TROUBLE": trouble},
-        capture_output=True,
-        text=True,
-    )
+    run, ended = train_two(trouble, trouble)
     assert ended.returncode == 1, ended.stderr
     lines = [line for line in ended.stderr.splitlines() if line.startswith("joem: ")]
     assert len(lines) == 1, ended.stderr
     assert re.search(told, lines[0]), lines
     assert "Traceback" not in ended.stderr
     assert ended.stdout == ""
-    newest = max((tmp_path / "run/checkpoints").iterdir())
+    newest = max((run / "checkpoints").iterdir())
     assert newest.name == f"step-{saved:08d}"
-    kept = Model.load(tmp_path / "run").method.state_dict().values()
+    kept = Model.load(run).method.state_dict().values()
     assert all(value.isfinite().all() for value in kept if value.is_floating_point())
 
 
@@ -313,20 +328,10 @@ def test_what_a_process_starts_after_its_training_does_not_take_it_for_the_first
 
 
 @pytest.mark.slow
-def test_two_processes_that_are_stopped_and_resumed_end_with_the_same_weights(tiny, tmp_path):
-    tiny = tiny.changed(model={"dropout": 0.3}, train=TWO)  # with dropout, so that the random numbers matter
-    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(tiny.to_dict()))
-    (tmp_path / "trouble.py").write_text(TROUBLE)
-
-    def train(folder, trouble, *words):
-        command = [sys.executable, str(tmp_path / "trouble.py"), "train", str(tmp_path / "tiny.yaml"), *words]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "TROUBLE": trouble}
-        subprocess.run([*command, "--out", str(tmp_path / folder)], check=False, timeout=240, env=environment)
-
-    train("whole", "none")
-    train("parts", "kill")
-    assert not (tmp_path / "parts/model").exists()
-    train("parts", "none", "--resume")
-    whole, parts = (read_tensors(tmp_path / each / "model/weights.safetensors") for each in ("whole", "parts"))
+def test_two_processes_that_are_stopped_and_resumed_end_with_the_same_weights(train_two):
+    run, _ = train_two("kill", "kill")
+    assert not (run / "model").exists()
+    folders = [train_two("whole", "none")[0], train_two("kill", "none", "--resume")[0]]
+    whole, parts = (read_tensors(folder / "model/weights.safetensors") for folder in folders)
     assert whole.keys() == parts.keys()
     assert all(torch.equal(whole[name], parts[name]) for name in whole)

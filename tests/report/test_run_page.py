@@ -1,7 +1,4 @@
-import json
 import re
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -62,23 +59,6 @@ def test_the_page_says_what_evaluate_says(trained):
     assert repr(found.by_rule[model.recipe.decision.rule]) == repr(expected.scores)
     assert list(found.by_rule) == list(RULES)
     assert len(found.per_picture) == len(problem.val)
-
-
-def test_processes_that_torchrun_starts_share_the_pictures_and_write_one_page(trained, tmp_path):
-    model = engine.Model.load(trained)
-    (alone,) = engine.evaluate(model, engine.open_problem(model.recipe.data), [model.recipe.decision])
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "joem"]
-    ended = subprocess.run(
-        [sys.executable, *launcher, "report", str(trained), "--out", str(tmp_path / "two.html"), "--json"],
-        check=False,
-        timeout=240,
-        capture_output=True,
-        text=True,
-    )
-    assert ended.returncode == 0, ended.stderr
-    together = json.loads(ended.stdout)  # one of them speaks
-    assert (together["images"], together["per_class"]) == (6, alone.to_dict()["per_class"])
-    assert "Best pictures" in (tmp_path / "two.html").read_text()
 
 
 def test_pictures_of_void_only_have_no_score_and_are_not_shown(trained):

