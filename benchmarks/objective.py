@@ -25,7 +25,7 @@ CLASSES = 21
 
 
 def plain(method: JoEm, features: Tensor, labels: Tensor) -> Tensor:
-    """torch's cross-entropy of the labels at the size of the features."""
+    """The cross-entropy of the labels at the size of the features."""
     return F.cross_entropy(method.classifier(features), resized(labels, features.shape[2:]), ignore_index=VOID)
 
 
@@ -67,7 +67,7 @@ def main() -> None:
             optimiser.step()  # noqa: B023
             return time.process_time() - start
 
-        found = measured([lambda: step(plain), lambda: step(whole)], given.rounds)  # noqa: B023
+        found = measured([lambda: step(plain), lambda: step(whole)], given.rounds)
         bare, full = (statistics.median(each) for each in zip(*found, strict=True))
         ratio = statistics.median(b / a for a, b in found)
         print(f"  {name:<12}cross-entropy {bare:6.3f} s, whole objective {full:6.3f} s, ratio {ratio:.3f}", flush=True)

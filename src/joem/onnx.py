@@ -2,8 +2,8 @@
 
 The graph takes the prototypes of the classes, which of them are unseen, the rule and the value of its parameter as
 inputs: classes and rule change without another export. It holds every rule that is registered when it is written. Their
-names, and what makes prototypes of words, travel in the file's metadata (`_DESCRIBED`, `_ENCODER`). `joem.onnx_graph` has
-the graph, `joem.onnx_int8` its convolutions with numbers of eight bits.
+names, and what makes prototypes of words, travel in the file's metadata (`_DESCRIBED`, `_ENCODER`). The graph itself is
+made in `joem.onnx_graph`, with convolutions of eight bits in `joem.onnx_int8`.
 """
 
 import base64

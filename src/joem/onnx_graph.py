@@ -1,7 +1,7 @@
 """The graph of an exported model: from uint8 pixels to features, and from features and prototypes to labels.
 
-The prototypes of the classes, which of them are unseen, the rule and the value of its parameter are inputs. Features are
-upsampled before distances are taken, which is the definition that `joem.decision` computes in less memory.
+The prototypes of the classes, which of them are unseen, the rule and the value of its parameter are inputs. Features
+are upsampled before distances are taken, which is the definition that `joem.decision` computes in less memory.
 """
 
 import copy
