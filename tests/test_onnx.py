@@ -5,6 +5,7 @@ import io
 import json
 import shutil
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from timm.layers import Conv2dSame
 from torch import nn
 
 from conftest import spread
-from joem import Segmenter, cli, decision, engine, examples, onnx
+from joem import Segmenter, cli, decision, engine, examples, onnx, onnx_graph, onnx_int8
 from joem.decision import Score
 from joem.engine import looks
 from joem.errors import BadUsage, JoemError
@@ -25,6 +26,7 @@ from joem.web import create_app
 
 photos = pytest.importorskip("skimage.data")
 onnxruntime = pytest.importorskip("onnxruntime")
+format_of_onnx = pytest.importorskip("onnx")
 
 TIES = 1e-4
 """The share of labels that may differ: float32 sums in another order part near-ties the other way."""
@@ -59,6 +61,19 @@ def trained(tmp_path_factory):
 @pytest.fixture(scope="module")
 def exported(trained):
     return Segmenter.load(trained[2])
+
+
+@pytest.fixture(scope="module")
+def quantised(trained, tmp_path_factory):
+    """The same model with convolutions of eight bits, calibrated on three photos."""
+    pictures = [pixels_of(name) for name in ("astronaut", "chelsea", "coffee")]
+    file = tmp_path_factory.mktemp("int8") / "model.onnx"
+    file.write_bytes(onnx_int8.with_int8(format_of_onnx.load(trained[2]), pictures).SerializeToString())
+    return file
+
+
+def pixels_of(photo):
+    return torch.from_numpy(getattr(photos, photo)()).permute(2, 0, 1)
 
 
 def differing(a, b):
@@ -156,37 +171,90 @@ def test_same_padding_is_one_operation_with_the_same_result():
         x = torch.randn(1, 2, size, size + 1)
         for kernel, stride, dilation, bias in ((3, 2, 1, True), (5, 2, 1, False), (3, 1, 2, True)):
             plain = Conv2dSame(2, 4, kernel, stride=stride, dilation=dilation, bias=bias)
-            wrapped = onnx._ConvSame(plain)
+            wrapped = onnx_graph._ConvSame(plain)
             assert torch.equal(wrapped(x), plain(x))
-            fake = onnx._conv_same_shape(x, plain.weight, plain.bias, [stride] * 2, [dilation] * 2, 1)
+            fake = onnx_graph._conv_same_shape(x, plain.weight, plain.bias, [stride] * 2, [dilation] * 2, 1)
             assert fake.shape == plain(x).shape
 
 
-def test_an_export_that_disagrees_with_torch_is_not_written(tiny, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("calibration", "check", "most"), [((), "_difference", 1e-3), ((torch.zeros(3, 8, 8),), "_difference_on", 0.1)]
+)
+def test_an_export_that_disagrees_with_torch_is_not_written(tiny, tmp_path, monkeypatch, calibration, check, most):
     model = Model.create(tiny, engine.open_problem(tiny.data).vocabulary)
-    monkeypatch.setattr(onnx, "_program", lambda _: SimpleProgram())
-    monkeypatch.setattr(onnx, "_encoder_program", lambda _: SimpleProgram())
+    for name in ("program", "encoder_program"):
+        monkeypatch.setattr(onnx, name, lambda _: SimpleNamespace(model_proto=format_of_onnx.ModelProto()))
+    monkeypatch.setattr(onnx, "with_int8", lambda whole, _: whole)
     monkeypatch.setattr(onnx.OnnxModel, "load", lambda *_: None)
-    monkeypatch.setattr(onnx, "_difference", lambda *_: 0.5)
-    with pytest.raises(JoemError, match=r"50\.00% of the exported model's labels differ"):
-        onnx.to_onnx(model, tmp_path / "m.onnx")
+    monkeypatch.setattr(onnx, check, lambda *_: most + 0.001)
+    with pytest.raises(JoemError, match=r"% of the exported model's labels differ"):
+        onnx.to_onnx(model, tmp_path / "m.onnx", calibration)
     assert list(tmp_path.iterdir()) == []
+    monkeypatch.setattr(onnx, check, lambda *_: most - 0.0005)
+    assert onnx.to_onnx(model, tmp_path / "m.onnx", calibration) == most - 0.0005
+    assert [file.name for file in tmp_path.iterdir()] == ["m.onnx"]
 
 
-class SimpleProgram:
-    def __init__(self):
-        self.model = type("M", (), {"metadata_props": {}})()
-        self.model_proto = type("P", (), {"SerializeToString": lambda _: b""})()
+def test_features_are_computed_without_labels(exported):
+    ends = exported.model._visual.get_inputs(), exported.model._visual.get_outputs()
+    assert [[each.name for each in part] for part in ends] == [["pixels"], ["features"]]
 
-    def save(self, path):
-        path.write_bytes(b"x")
+
+def test_convolutions_of_eight_bits_give_nearly_the_same_features(trained, exported, quantised):
+    assert quantised.stat().st_size < 0.5 * trained[2].stat().st_size
+    graph = format_of_onnx.load(quantised).graph
+    kinds = {each.name: each.data_type for each in graph.initializer}
+    made_by = {name: node for node in graph.node for name in node.output}
+    convolutions = [node for node in graph.node if node.op_type == "Conv"]
+    weights = [made_by[node.input[1]] for node in convolutions]
+    assert len(convolutions) > 40
+    assert all(kinds[each.input[0]] == format_of_onnx.TensorProto.INT8 for each in weights)
+    pixels = pixels_of("rocket")  # not among those of the calibration
+    expected, features = exported.model.features(pixels), Segmenter.load(quantised).model.features(pixels)
+    assert 0 < (features - expected).norm() / expected.norm() < 0.25
+
+
+def test_a_quantised_graph_decides_on_its_own_features(quantised):
+    found, own = Segmenter.load(quantised), Segmenter.load(quantised).vocabulary
+    unseen = torch.tensor([name not in own.seen for name in own.names])
+    labels = found.model.labels(pixels_of("chelsea"), found.model.prototypes(), unseen, "ac", 0.8)
+    assert differing(labels, found.encode(photos.chelsea()).segment(rule="ac", sigma=0.8).labels) <= TIES
+
+
+def test_the_share_of_labels_that_differ_on_pictures(trained, exported):
+    model, pictures = trained[0].model, [pixels_of("chelsea")[:, :90], pixels_of("coffee")[:, :, :80]]
+    assert onnx._difference_on(model, exported.model, pictures) <= TIES
+    other = SimpleNamespace(features=lambda pixels: exported.model.features(pixels).flip(3))
+    flipped = [
+        (model.features(each), model.features(each).flip(3), each.shape[1:]) for each in pictures
+    ]  # a network that looks from the right to the left
+    different = [
+        (decision.nearest(a, model.prototypes(), size) != decision.nearest(b, model.prototypes(), size)).flatten()
+        for a, b, size in flipped
+    ]
+    expected = float(torch.cat(different).float().mean())
+    assert expected > 0.1
+    assert onnx._difference_on(model, other, pictures) == pytest.approx(expected, abs=TIES)
+
+
+def test_pictures_for_calibration_go_to_the_export(trained, tmp_path, monkeypatch, capsys):
+    got = []
+    monkeypatch.setattr(onnx, "to_onnx", lambda model, out, pictures: got.extend(pictures) or 0.02)
+    (tmp_path / "some").mkdir()
+    Image.fromarray(photos.chelsea()).save(tmp_path / "some" / "cat.png")
+    words = ["export", str(trained[1]), "--out", str(tmp_path / "m.onnx"), "--format", "onnx-int8"]
+    assert cli.main(words) == 2
+    assert "--pictures go together" in capsys.readouterr().err
+    assert cli.main([*words, "--pictures", str(tmp_path / "some")]) == 0
+    assert "2.000% of its labels differ from torch's on 1 pictures" in capsys.readouterr().out
+    assert torch.equal(got[0], pixels_of("chelsea"))
 
 
 def test_files_that_are_no_exported_model_are_refused(tmp_path):
     with pytest.raises(JoemError, match="joem export MODEL"):
         Segmenter.load(tmp_path / "gone.onnx")
     (tmp_path / "bad.onnx").write_bytes(b"nothing")
-    with pytest.raises(JoemError, match="onnxruntime cannot load"):
+    with pytest.raises(JoemError, match=r"bad\.onnx is damaged"):
         Segmenter.load(tmp_path / "bad.onnx")
     torch.onnx.export(nn.Linear(2, 2).eval(), (torch.zeros(1, 2),), tmp_path / "other.onnx", dynamo=True, verbose=False)
     with pytest.raises(JoemError, match="not written by joem export"):

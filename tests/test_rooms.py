@@ -35,7 +35,7 @@ ORDER = [
     *("semantics", "data", "pictures", "models", "losses", "decision", "scores"),
     *("methods", "recipe", "model", "engine", "calibration"),
     *("overlay", "refinement", "exchange", "parquet_files", "saving", "result", "tiles", "asking", "classes"),
-    *("hub", "windowed", "scene", "segmenter", "bands", "onnx"),
+    *("hub", "windowed", "scene", "segmenter", "bands", "onnx_graph", "onnx_int8", "onnx"),
     *("prediction", "cluster"),
     *("report", "studies", "web", "cli"),
 ]

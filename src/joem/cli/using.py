@@ -14,7 +14,7 @@ from joem.cli import checks
 from joem.cli.checks import ShownClass
 from joem.cli.output import Incomplete, own_thread_only
 from joem.cli.parser import Changes, Names, RuleValues, Told
-from joem.errors import JoemError
+from joem.errors import BadUsage, JoemError
 from joem.model_folder import DEFAULT_MODEL, fingerprint
 from joem.shards import Shard
 from joem.web import Limits, Scale
@@ -206,25 +206,35 @@ def _points_on(shown: Sequence[ShownClass]) -> dict[Path, dict[str, list[tuple[i
 
 
 def export(
-    model: str, *, format: Literal["onnx", "half", "folder"] = "onnx", example: list[str] | None = None, out: Path
+    model: str,
+    *,
+    format: Literal["onnx", "onnx-int8", "half", "folder"] = "onnx",
+    pictures: list[str] | None = None,
+    example: list[str] | None = None,
+    out: Path,
 ) -> Told:
     """Write a model as one ONNX file that runs without torch.
 
-    Its classes are still to be chosen then. Or write a folder, with weights in half precision or as they are. Classes
-    that are known by examples go along; those of an ONNX file are beside it.
+    Its classes are still to be chosen then. onnx-int8 is faster and smaller, and some labels change. Or write a folder,
+    with weights in half precision or as they are. Classes that are known by examples go along; those of an ONNX file
+    are beside it.
 
     Example:
         joem export quickstart/model --out model.onnx
 
     Args:
         model: a model's folder or the name of one in the box.
-        format: an ONNX file, a half-size folder, or a folder.
+        format: an ONNX file, one that computes with integers of eight bits, a half-size folder, or a folder.
+        pictures: for onnx-int8, some dozens of pictures like those that the model is for: files, folders or patterns
+            in quotes.
         example: a class by an example to add, as for joem predict; may be repeated.
         out: the file or folder to write.
     """
     checks.model(model)
-    shown = checks.examples(example or ())
-    if format == "onnx":
+    shown, as_onnx = checks.examples(example or ()), format in {"onnx", "onnx-int8"}
+    if (format == "onnx-int8") != bool(pictures):
+        raise BadUsage("--format onnx-int8 and --pictures go together: the pictures say how large numbers get.")
+    if as_onnx:
         extras.require("onnx", "An ONNX file")
     from joem import engine
 
@@ -232,14 +242,18 @@ def export(
     loaded = segmenter.model
     assert isinstance(loaded, engine.Model)
     different = None
-    if format != "onnx":
+    if not as_onnx:
         loaded.save(out, half=format == "half")
         yield f"Wrote {out}."
     else:
-        from joem import onnx
+        from joem import onnx, tiles
+        from joem.pictures import pixels_of, reduced
+        from joem.prediction import find_pictures
 
-        different = onnx.to_onnx(loaded, out)
-        yield f"Wrote {out}; {different:.3%} of its labels differ from torch's on two random pictures."
+        calibration = [reduced(pixels_of(file), tiles.SIDE) for file in find_pictures(pictures or ())]
+        different = onnx.to_onnx(loaded, out, calibration)
+        where = f"{len(calibration)} pictures" if calibration else "two random pictures"
+        yield f"Wrote {out}; {different:.3%} of its labels differ from torch's on {where}."
     return {"file": str(out), "labels_that_differ": different}
 
 
