@@ -155,7 +155,7 @@ class CaGNet(ClassifierMethod):
             code: what they were modulated by (B,Z,H,W), likewise.
             labels: (B,H,W).
         """
-        settings, sizes = self.settings, (features.shape[1], code.shape[1])
+        settings, sizes = self.settings, [features.shape[1], code.shape[1]]
         chosen = by_class(torch.cat([features, code], dim=1), labels, settings.samples)
         counts = [len(rows) for rows in chosen.values()]
         rows = torch.cat([features.new_empty(0, sum(sizes)), *chosen.values()])
