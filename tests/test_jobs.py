@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from joem import jobs
+from joem import jobs, progress
 from joem.errors import BadUsage, Interrupted, JoemError
 from joem.jobs import Job
 
@@ -54,12 +54,19 @@ def test_a_result_of_something_else_is_refused_before_any_work(tmp_path):
         jobs.run_all(wanted)
 
 
-def test_failures_are_noted_while_the_others_go_on(tmp_path):
+def test_failures_are_told_and_noted_while_the_others_go_on(tmp_path, monkeypatch):
     def fail():
         raise JoemError("out of luck")
 
+    told = []
+    monkeypatch.setattr(progress, "say", told.append)
+
+    def go_on():
+        assert told == ["joem: one of 2 runs failed, the others go on: out of luck"]
+        return {"name": "b"}
+
     failures = {}
-    found = jobs.run_all({1: job(tmp_path, "a", fail), 2: job(tmp_path, "b")}, failures=failures)
+    found = jobs.run_all({1: job(tmp_path, "a", fail), 2: job(tmp_path, "b", go_on)}, "runs", failures)
     assert found == {2: {"name": "b"}}
     assert str(failures[1]) == "out of luck"
     assert jobs.run_all({1: job(tmp_path, "a"), 2: job(tmp_path, "b", refuse)}) == {1: {"name": "a"}, 2: {"name": "b"}}
@@ -102,7 +109,7 @@ def test_a_folder_that_cannot_be_written_to_is_told(tmp_path):
 WORKER = """
 import os, sys, time
 from pathlib import Path
-from joem import jobs
+from joem import jobs, progress
 
 out, jobs._PAUSE = Path(sys.argv[1]), 0.05
 

@@ -73,6 +73,7 @@ def run_all(
                     if failures is None:
                         raise
                     failures[key] = error
+                    progress.say(f"joem: one of {len(jobs)} {title} failed, the others go on: {error}")
                 else:
                     if found is None:
                         continue

@@ -40,6 +40,20 @@ def hidden() -> Iterator[None]:
         _hidden = before
 
 
+def say(text: str) -> None:
+    """A line at once, above the bars, of what should not wait for the end.
+
+    >>> with hidden():
+    ...     say("one of them failed")
+    """
+    if not _silent():
+        print(text, file=sys.stderr, flush=True)
+
+
+def _silent() -> bool:
+    return _hidden or int(os.environ.get("RANK", "0")) > 0
+
+
 @contextmanager
 def show(title: str, total: int, done: int = 0) -> Iterator[Advance]:
     """A bar for work of `total` steps, `done` of which are behind it.
@@ -47,7 +61,7 @@ def show(title: str, total: int, done: int = 0) -> Iterator[Advance]:
     >>> with hidden(), show("training", 3) as advance:
     ...     advance(note="loss 0.5")
     """
-    if _hidden or int(os.environ.get("RANK", "0")) > 0:
+    if _silent():
         yield lambda steps=1, note="": None
     elif sys.stderr.isatty():
         with _bar(title, total, done) as advance:

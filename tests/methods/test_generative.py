@@ -9,9 +9,11 @@ from conftest import fresh_model, make_run, make_small
 from joem import engine, losses
 from joem.errors import BadUsage
 from joem.losses import compared
+from joem.methods.cagnet import ContextualModule
 from joem.methods.csrl import relations
 from joem.methods.generative import by_class
 from joem.methods.zs3net import touching
+from joem.models import Hypercolumns
 
 
 @pytest.mark.parametrize("options", [{"graph_context": True}, {"self_training": 0.5}])
@@ -118,31 +120,63 @@ def test_made_up_unseen_features_count_by_their_weight():
     assert float(terms["ce"]) == pytest.approx(total / sum(share for *_, share in rows), rel=1e-4)
 
 
-def test_the_generator_of_cagnet_does_not_move_its_discriminator_by_fooling_it():
-    """The two players' gradients, computed in one pass, equal those of two separate passes."""
-    recipe = make_small("cagnet").changed(model={"dropout": 0.0, "head": {"aspp_dropout": 0.0}})
+def test_generator_and_discriminator_of_cagnet_learn_apart_from_each_other_and_from_the_rest():
+    """Their gradients, computed in one pass with all others, equal those of one pass for each of them."""
+    recipe = make_small("cagnet", samples=1000).changed(model={"dropout": 0.0, "head": {"aspp_dropout": 0.0}})
     method = fresh_model(recipe).method.eval()
     images, labels = torch.randn(2, 3, 32, 32), torch.randint(0, 3, (2, 32, 32))
     torch.manual_seed(1)
     terms, _ = method(images, labels)
-    terms["adversarial"].backward()
-    found = {key: value.grad.clone() for key, value in method.discriminator.named_parameters()}
-    assert all(value.grad is None for value in method.visual.parameters())
-    method.zero_grad()
+    (terms["adversarial"] + terms["content"]).backward()
+    players = ("generator", "discriminator")
+    assert all(each.grad is None for key, each in method.named_parameters() if not key.startswith(players))
+    found = {name: [each.grad.clone() for each in getattr(method, name).parameters()] for name in players}
     torch.manual_seed(1)
     with torch.no_grad():
         encoded = method.visual(images)
         small = losses.resized(labels, encoded.shape[2:]).flatten()
-        mean, log_variance = method.context(encoded)
+        mean, log_variance = method.context(encoded, step=4)  # features of stride 4, a last map of stride 16
         code = mean + (log_variance / 2).exp() * torch.randn_like(mean)
-        real = compared.modulated(encoded, method.modulation(code))
-        mean, log_variance = (each.movedim(1, -1).flatten(0, 2) for each in (mean, log_variance))
-        code = mean + (log_variance / 2).exp() * torch.randn_like(mean)
-        made = method.generator(torch.cat([method.words(small), code], dim=1))
-    real = real.movedim(1, -1).flatten(0, 2)
-    compared.discriminator_loss(method.discriminator(real), method.discriminator(made)).backward()
-    for key, value in method.discriminator.named_parameters():
-        torch.testing.assert_close(found[key], value.grad)
+        real = compared.modulated(encoded, method.modulation(code)).movedim(1, -1).flatten(0, 2)
+        code = code.movedim(1, -1).flatten(0, 2)
+    made = method.generator(torch.cat([method.words(small), code], dim=1))
+    pairs = [(real[small == label], made[small == label]) for label in small.unique()]
+    content = sum(compared.moment_matching(*pair, compared.CAGNET_KERNELS) for pair in pairs) / len(pairs)
+    generator = 50 * content + (1 - method.discriminator(made)).square().mean()
+    judged, judged_made = method.discriminator(real), method.discriminator(made.detach())
+    discriminator = (1 - judged).square().mean() + judged_made.square().mean()
+    for name, objective in (("generator", generator), ("discriminator", discriminator)):
+        expected = torch.autograd.grad(objective, list(getattr(method, name).parameters()))
+        torch.testing.assert_close(found[name], list(expected), atol=1e-5, rtol=1e-3)
+
+
+def test_codes_of_cagnet_learn_by_cross_entropy_and_kl_alone():
+    method = fresh_model(make_small("cagnet")).method
+    images, labels = torch.randn(2, 3, 32, 32), torch.randint(0, 3, (2, 32, 32))
+    for learns, term in ((True, "ce"), (True, "kl"), (False, "content"), (False, "adversarial")):
+        method.zero_grad()
+        method(images, labels).terms[term].backward()
+        assert (method.context.scales[0].weight.grad is not None) == learns
+        assert any(each.grad is not None for each in method.visual.parameters()) == learns
+
+
+def test_surroundings_of_cagnet_are_as_wide_where_features_are_finer():
+    """Every other position of features twice as fine has the code that it has among those positions alone."""
+    context = ContextualModule(channels=3, hidden=4, size=2)
+    fine = torch.randn(1, 3, 14, 12)
+    with torch.no_grad():
+        for found, expected in zip(context(fine, step=2), context(fine[:, :, ::2, ::2]), strict=True):
+            torch.testing.assert_close(found[:, :, ::2, ::2], expected)
+
+
+def test_surroundings_of_cagnet_are_counted_in_positions_of_the_last_map():
+    """At which squares of stored maps are taken; the features of a picture are finer."""
+    method, steps = fresh_model(make_small("cagnet")).method.eval(), []
+    method.visual.forward = lambda inputs: torch.randn(1, 8, 8, 8)
+    method.context.forward = lambda features, step: steps.append(step) or (torch.zeros(1, 6, 8, 8),) * 2
+    for inputs in (Hypercolumns(torch.randn(1, 8, 8, 8)), torch.zeros(1, 3, 32, 32)):
+        method.encoded(inputs)
+    assert steps == [1, method.trunk.strides[-1] // method.stride] != [1, 1]
 
 
 @pytest.mark.parametrize("name", ["zs3net", "csrl", "cagnet"])
@@ -190,7 +224,7 @@ def test_features_of_cagnet_are_modulated_by_their_surroundings():
     images = torch.randn(1, 3, 32, 32)
     with torch.no_grad():
         h = method.visual(images)
-        z = method.modulation(method.context(h)[0])
+        z = method.modulation(method.context(h, method.trunk.strides[-1] // method.stride)[0])
         found = method.encoded(images)
     for c, y, x in ((0, 0, 0), (3, 1, 2), (7, 3, 3)):
         value = float(h[0, c, y, x])

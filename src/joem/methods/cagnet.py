@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 import torch.nn.functional as F
@@ -23,11 +23,12 @@ from joem.losses.compared import (
 from joem.methods.base import Objective, group, head_channels
 from joem.methods.classifier import ClassifierMethod
 from joem.methods.generative import GeneratorSettings, by_class, layers
-from joem.models import Inputs
+from joem.models import Hypercolumns, Inputs
 from joem.settings import Count, ModelSettings, Weight, settings
 from joem.vocabulary import VOID, Vocabulary
 
-_GENERATOR_TERMS = ("content", "adversarial", "kl")
+_OTHER_TERMS = ("kl", "content", "adversarial")
+_DILATIONS = (1, 2, 5)  # of the contextual module
 
 
 @settings
@@ -36,6 +37,7 @@ class CaGNetSettings(GeneratorSettings):
 
     Args:
         noise: size of the contextual code next to the word vector.
+        hidden: size of the hidden layers of generator, discriminator and contextual module.
         deep: hidden layers of a deeper generator, in its code 1024, 960, 864, 784, 720; one of `hidden` if none.
         content_weight: weight of the content term.
         adversarial_weight: weight of the adversarial term.
@@ -57,8 +59,9 @@ class CaGNetSettings(GeneratorSettings):
 class CaGNet(ClassifierMethod):
     """Everything learns from real features of seen classes; then the classifier learns from made-up ones by turns.
 
-    A feature is sigmoid(h + h . sigmoid(z)): the encoded pixel h, modulated by the code z of its surroundings. The
-    generator's terms never reach the visual encoder, which is frozen in the second stage.
+    A feature is sigmoid(h + h . sigmoid(z)): the encoded pixel h, modulated by the code z of its surroundings, which
+    learns by cross entropy and KL. What generator and discriminator learn by reaches neither; in the second stage both
+    are frozen.
     """
 
     settings_class = CaGNetSettings
@@ -74,7 +77,7 @@ class CaGNet(ClassifierMethod):
     def __init__(self, model: ModelSettings, settings: CaGNetSettings, vocabulary: Vocabulary, vectors: Tensor) -> None:
         super().__init__(model, settings, vocabulary, vectors)
         channels, hidden = head_channels(model), settings.deep or (settings.hidden,)
-        self.context = ContextualModule(channels, settings.noise)
+        self.context = ContextualModule(channels, settings.hidden, settings.noise)
         self.modulation = nn.Conv2d(settings.noise, channels, 1)
         sizes = [vectors.shape[1] + settings.noise, *hidden, channels]
         self.generator = nn.Sequential(*layers(sizes, dropout=0.2 if settings.deep else 0.0), nn.Sigmoid())
@@ -93,12 +96,22 @@ class CaGNet(ClassifierMethod):
             self.batches += 1
             if turn % 2 == 0:
                 return self._made_up()
-        return self._real(super().encoded(inputs), labels)
+        return self._real(*self._in_context(inputs), labels)
 
     def encoded(self, inputs: Inputs) -> Tensor:
         """The features of pixels, modulated by the mean of the code of their surroundings."""
+        encoded, mean, _ = self._in_context(inputs)
+        return modulated(encoded, self.modulation(mean))
+
+    def _in_context(self, inputs: Inputs) -> tuple[Tensor, Tensor, Tensor]:
+        """The encoded pixels h, and mean and log variance of the code z of their surroundings.
+
+        Surroundings are counted in positions of the backbone's last map, at which squares of stored maps are taken: so
+        a code means the same where features are finer.
+        """
         encoded = super().encoded(inputs)
-        return modulated(encoded, self.modulation(self.context(encoded)[0]))
+        step = 1 if isinstance(inputs, Hypercolumns) else max(1, self.trunk.strides[-1] // self.stride)
+        return encoded, *self.context(encoded, step)
 
     def words(self, classes: Tensor) -> Tensor:
         """Word vectors (...,D) of classes, as long as a code of N(0, 1) is on average: shorter ones drown beside it."""
@@ -119,53 +132,59 @@ class CaGNet(ClassifierMethod):
         weights = torch.ones(count, device=device)
         weights[list(self.vocabulary.unseen_indices)] = self.settings.unseen_weight
         logits = self.classifier(made[:, :, None, None])[:, :, 0, 0]
-        others = dict.fromkeys(_GENERATOR_TERMS, torch.zeros((), device=device))
+        others = dict.fromkeys(_OTHER_TERMS, torch.zeros((), device=device))
         cross_entropy = weighted_cross_entropy(logits, truth, weights)
         return Objective({"ce": cross_entropy, **others}, torch.ones((), device=device))
 
-    def _real(self, encoded: Tensor, labels: Tensor) -> Objective:
+    def _real(self, encoded: Tensor, mean: Tensor, log_variance: Tensor, labels: Tensor) -> Objective:
         """Cross entropy, content (MMD), adversarial and KL terms."""
-        settings = self.settings
-        small = losses.resized(labels, encoded.shape[2:])
-        labelled = small != VOID
-        mean, log_variance = self.context(encoded)
         code = mean + (log_variance / 2).exp() * torch.randn_like(mean)
         features = modulated(encoded, self.modulation(code))
         terms, weight = self.segment(features, labels)
-        # The code teaches the generator and learns from it; the visual encoder does not.
-        mean, log_variance = (each.movedim(1, -1)[labelled] for each in self.context(encoded.detach()))
-        code = mean + (log_variance / 2).exp() * torch.randn_like(mean)
-        truth, true = small[labelled], features.detach().movedim(1, -1)[labelled]
-        made = self.generator(torch.cat([self.words(truth), code], dim=1))
-        if not len(truth):
-            nothing = 0 * (made.sum() + self.discriminator(true).sum())
-            return Objective(terms | dict.fromkeys(_GENERATOR_TERMS, nothing), weight)
+        small = losses.resized(labels, encoded.shape[2:])
+        moments = [each.movedim(1, -1)[small != VOID] for each in (mean, log_variance)]
+        kl = divergence_from_normal(*moments) if len(moments[0]) else 0 * mean.sum()
+        terms["kl"] = self.settings.kl_weight * kl
+        return Objective(terms | self._players(features.detach(), code.detach(), small), weight)
+
+    def _players(self, features: Tensor, code: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        """Content and adversarial terms of some pixels of every class, which teach generator and discriminator alone.
+
+        Args:
+            features: real ones (B,C,H,W), constants as in CaGNet's code.
+            code: what they were modulated by (B,Z,H,W), likewise.
+            labels: (B,H,W).
+        """
+        settings, sizes = self.settings, [features.shape[1], code.shape[1]]
+        chosen = by_class(torch.cat([features, code], dim=1), labels, settings.samples)
+        counts = [len(rows) for rows in chosen.values()]
+        rows = torch.cat([features.new_empty(0, sum(sizes)), *chosen.values()])
+        real, codes = torch.split(rows, sizes, dim=1)
+        truth = [label for label, count in zip(chosen, counts, strict=True) for _ in range(count)]
+        words = self.words(torch.tensor(truth, dtype=torch.int64, device=codes.device))
+        made = self.generator(torch.cat([words, codes], dim=1))
+        if not chosen:
+            nothing = 0 * (made.sum() + self.discriminator(real).sum())  # other processes wait for a gradient
+            return dict.fromkeys(("content", "adversarial"), nothing)
+        kernels = fitted_kernels(real) if settings.fit_kernels else CAGNET_KERNELS
+        pairs = zip(torch.split(real, counts), torch.split(made, counts), strict=True)
+        content = torch.stack([moment_matching(*pair, kernels) for pair in pairs]).mean()
         # One backward pass for both players: the generator meets a discriminator whose weights are constants.
         constants = {name: value.detach() for name, value in self.discriminator.named_parameters()}
         fooling = fooling_loss(functional_call(self.discriminator, constants, (made,)))
-        judging = discriminator_loss(self.discriminator(true), self.discriminator(made.detach()))
-        terms |= {
-            "content": settings.content_weight * self._content(true, made, truth),
+        judging = discriminator_loss(self.discriminator(real), self.discriminator(made.detach()))
+        return {
+            "content": settings.content_weight * content,
             "adversarial": settings.adversarial_weight * (fooling + judging),
-            "kl": settings.kl_weight * divergence_from_normal(mean, log_variance),
         }
-        return Objective(terms, weight)
-
-    def _content(self, real: Tensor, made: Tensor, truth: Tensor) -> Tensor:
-        """sqrt(MMD²) between the real and made-up features of the same pixels, the mean over the classes."""
-        both = torch.cat([real, made], dim=1).T[None, :, None]
-        chosen = by_class(both, truth[None, None], self.settings.samples).values()
-        pairs = [pixels.chunk(2, dim=1) for pixels in chosen]
-        kernels = fitted_kernels(real) if self.settings.fit_kernels else CAGNET_KERNELS
-        return torch.stack([moment_matching(one, other, kernels) for one, other in pairs]).mean()
 
     def parameter_groups(self, head_multiplier: float) -> dict[str, list[dict[str, Any]]]:
         """Everything, then everything that makes no features of pixels."""
-        everything = self.visual_groups(head_multiplier, self.classifier, self.modulation)
-        players = [self.generator, self.discriminator]
+        players = group(self.generator, self.discriminator)
         if self.stage == "finetune":
-            return {"visual": group(self.classifier, scale=head_multiplier), "generator": group(*players)}
-        return {"visual": everything, "generator": group(self.context, *players)}
+            return {"visual": group(self.classifier, scale=head_multiplier), "generator": players}
+        features = self.visual_groups(head_multiplier, self.classifier, self.context, self.modulation)
+        return {"visual": features, "generator": players}
 
 
 class ContextualModule(nn.Module):
@@ -175,17 +194,19 @@ class ContextualModule(nn.Module):
     weighs the three scales at every pixel.
     """
 
-    def __init__(self, channels: int, size: int) -> None:
+    def __init__(self, channels: int, hidden: int, size: int) -> None:
         super().__init__()
-        self.scales = nn.ModuleList(nn.Conv2d(channels, channels, 3, padding=d, dilation=d) for d in (1, 2, 5))
-        self.gate = nn.Conv2d(3 * channels, 3, 1)
-        self.code = nn.Conv2d(3 * channels, 2 * size, 1)
+        self.scales = nn.ModuleList(nn.Conv2d(each, hidden, 3) for each in (channels, hidden, hidden))
+        self.gate = nn.Conv2d(3 * hidden, 3, 1)
+        self.code = nn.Conv2d(3 * hidden, 2 * size, 1)
 
-    def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and log variance of the code."""
+    def forward(self, features: Tensor, step: int = 1) -> tuple[Tensor, Tensor]:
+        """Mean and log variance of the code; a dilation of 1 is `step` positions."""
         maps = []
-        for convolution in self.scales:
-            features = F.leaky_relu(convolution(features), 0.2)
+        for convolution, dilation in zip(self.scales, _DILATIONS, strict=True):
+            weight, bias = cast(Tensor, convolution.weight), cast(Tensor, convolution.bias)
+            apart = dilation * step
+            features = F.leaky_relu(F.conv2d(features, weight, bias, padding=apart, dilation=apart), 0.2)
             maps.append(features)
         gates = self.gate(torch.cat(maps, dim=1)).softmax(dim=1).chunk(3, dim=1)
         gated = torch.cat([gate * one for gate, one in zip(gates, maps, strict=True)], dim=1)
