@@ -33,7 +33,7 @@ ORDER = [
         "examples",
     ),
     *("semantics", "data", "pictures", "models", "losses", "decision", "scores"),
-    *("methods", "recipe", "model", "engine", "calibration"),
+    *("methods", "recipe", "seen_before", "model", "engine", "calibration"),
     *("overlay", "refinement", "exchange", "parquet_files", "saving", "result", "tiles", "asking", "classes"),
     *("hub", "windowed", "scene", "segmenter", "bands", "onnx_graph", "onnx_int8", "onnx"),
     *("prediction", "cluster"),

@@ -64,6 +64,7 @@ def test_train_evaluate_predict(tiny_file, tmp_path, capsys):
     assert code == 0
     results = json.loads(printed)
     assert [row["rule"] for row in results] == ["nn", "cs", "ac"]
+    assert results[0]["had_seen_before"] == "backbone: nothing; words: text"
     assert tuple(results[0]["per_class"]) == engine.open_problem(recipe.load("scenes").data).vocabulary.names
     again = json.loads(run(capsys, "evaluate", out, "--device", "auto", "--workers", 3, "--json")[1])
     assert [{**row, "images_per_second": 0} for row in again] == [{**row, "images_per_second": 0} for row in results]

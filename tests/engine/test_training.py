@@ -1,19 +1,16 @@
 """The training loop: what a run writes, repeats, refuses, and that its gradients are those of the whole batch."""
 
 import csv
-import os
 import shutil
-import subprocess
 import sys
 from dataclasses import replace
 
 import pytest
 import torch
-import yaml
 
 from conftest import assert_same_weights, make_run, weights
 from joem import data, engine
-from joem.engine import Model
+from joem.engine import Model, fabric
 from joem.engine.checkpoint import Checkpoints
 from joem.engine.optimisers import set_rates
 from joem.engine.training import Run
@@ -159,24 +156,22 @@ def test_rates_follow_warmup_and_poly():
         assert optimisers["semantic"].param_groups[0]["lr"] == pytest.approx(settings.semantic.lr)
 
 
-@pytest.mark.slow
-def test_mixed_precision_and_channels_last_train(tiny, tmp_path):
-    tiny = tiny.changed(train={"precision": "bf16-mixed", "channels_last": True, "clip": 1.0})
-    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(tiny.to_dict()))
-    # In a process of its own: some virtual machines announce AMX tiles that oneDNN then cannot use.
-    environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16", "OMP_NUM_THREADS": "1"}
-    command = [
-        sys.executable,
-        "-m",
-        "joem",
-        "train",
-        str(tmp_path / "tiny.yaml"),
-        "--out",
-        str(tmp_path / "run"),
-    ]
-    subprocess.run(command, check=True, timeout=240, env=environment)
-    model = Model.load(tmp_path / "run")
-    assert all(torch.isfinite(v).all() for v in weights(model).values() if v.is_floating_point())
+@pytest.mark.parametrize("backbone", ["tu-test_efficientnet", "tu-test_vit"])
+def test_mixed_precision_and_channels_last_train(tiny, backbone):
+    if not fabric.bfloat16_works():
+        pytest.skip("this CPU cannot compute in bfloat16")
+    model = {"backbone": backbone, "stride": 16, "head": {"name": "hypercolumn", "channels": 8, "hidden": 16}}
+    settings = {"precision": "bf16-mixed", "channels_last": True, "clip": 1.0}
+    trained = engine.train(tiny.changed(model=model, train=settings))
+    assert all(torch.isfinite(v).all() for v in weights(trained).values() if v.is_floating_point())
+
+
+def test_where_bfloat16_ends_the_process_it_is_refused(tiny, monkeypatch):
+    """As on virtual machines that announce AMX tiles which cannot be used."""
+    monkeypatch.setattr(fabric, "_TRIAL", "import os, signal; os.kill(os.getpid(), signal.SIGILL)")
+    monkeypatch.setattr(fabric, "bfloat16_works", fabric.bfloat16_works.__wrapped__)
+    with pytest.raises(BadUsage, match=r"bf16-mixed would end the program on this CPU: .* Use 32-true"):
+        engine.train(tiny.changed(train={"precision": "bf16-mixed"}))
 
 
 @pytest.mark.slow

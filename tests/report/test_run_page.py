@@ -29,6 +29,7 @@ def test_report_is_one_whole_file(trained, tmp_path, capsys):
     page = (trained / "report.html").read_text()
     for part in ("trade-off", "Every class", "What is taken for what", "Best pictures", "Worst pictures", "Training"):
         assert part in page
+    assert "Before training it had seen: backbone: nothing; words: text." in page
     assert not re.findall(r'(?:src|href)="(?!data:|#)[^"]*"', page)  # nothing is fetched
     assert plots.INK not in page  # the ink follows the page, so that it can be read in the dark
     names = engine.Model.load(trained).vocabulary.names

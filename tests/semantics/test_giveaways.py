@@ -53,6 +53,28 @@ def test_most_of_the_thousand_stays_for_ten_unseen_classes():
     assert not _named(out) & {"zebra", "sunglasses", "violin", "castle", "goldfish", "volcano"}
 
 
+@pytest.mark.parametrize("subset", ["imagenet-12k", "imagenet-22k"])
+def test_of_12k_and_22k_names_every_kind_of_a_class_by_wordnets_hypernyms_is_taken_out(subset):
+    """What has the class above it, found by climbing from every name on its own."""
+    rows = lexicon.rows()
+    entries, numbers = imagenet.entries_of(subset), {row.entry: number for number, row in enumerate(rows)}
+
+    def above(row):
+        kinds = lexicon.relations()[row][0]
+        return {row, *kinds}.union(*map(above, kinds))
+
+    for name, first, at_least in (("sofa", "sofa", 5), ("aeroplane", "airplane", 10), ("motorbike", "motorcycle", 2)):
+        (top,) = (row for row, each in enumerate(rows) if each.entry.names[0] == first)
+        kinds = {index for index, entry in enumerate(entries) if entry in numbers and top in above(numbers[entry])}
+        out = giveaways(name, subset)
+        assert len(kinds) >= at_least
+        assert kinds <= set(out)
+        assert {out[index] for index in kinds} <= {"name", "kind"}
+        assert len(out) < 0.05 * len(entries)  # most names have nothing to do with a class
+        kept = {each for index, entry in enumerate(entries) if index not in out for each in entry.names}
+        assert {"grass", "zebra", "volcano"} <= kept
+
+
 def test_every_reason_is_told(without_company):
     why = {imagenet.names()[index]: reason for index, reason in giveaways("aeroplane").items()}
     assert (why["plane"], why["airliner"], why["wing"]) == ("name", "kind", "part")

@@ -55,8 +55,9 @@ def test_the_ablation_sets_published_values_beside_ours_and_goes_on_where_it_sto
     assert rows[-1]["what"] == "voc-zs3-4: L_ce + L_bar + L_sc, AC"
     assert rows[-1]["published"] == {"seen": 35.7, "unseen": 31.8, "hiou": 33.7}
     assert rows[-1]["published_on"] == "context-zs3-4"
+    assert {row["had_seen_before"] for row in rows} == {"backbone: nothing; words: text"}
     assert cli.main(words[:-1]) == 0
-    assert "35.7 / 31.8 / 33.7  context-zs3-4" in capsys.readouterr().out
+    assert "35.7 / 31.8 / 33.7  context-zs3-4 backbone: nothing; words: text" in capsys.readouterr().out
     assert len(quick) == 4  # nothing was trained again
     assert json.loads((tmp_path / "table2-lite.json").read_text())["rows"] == rows
     assert cli.main([*words, "--vectors", "use"]) == 1

@@ -1,3 +1,5 @@
+import json
+
 from small_studies import small_recipe
 
 from joem import engine, studies
@@ -25,11 +27,18 @@ def test_the_best_zero_shot_row_stands_out_and_published_deviations_are_shown(tm
     _, body = studies.score_table(found)
     assert body[0][4:9] == ["25.0 ± 7.1", "-", "67.0 ± 1.2", "33.4 ± 0.4", "44.6 ± 0.3"]
     assert body[1][4:9] == ["26.0", "12.5", "67.3", "21.8", "32.9"]
+    for head, cells in (studies.score_table(found), studies.rule_table(found)):
+        (before,) = {row[head.index("had seen before")] for row in cells}
+        assert before == "backbone: nothing; words: text"
     studies.write(found, tmp_path, "joem compare")
     assert "<tr class=best><td>SPNet</td>" in (tmp_path / "methods.html").read_text()
     first, second = (tmp_path / "methods.csv").read_text().splitlines()[:2]
     assert first.startswith("row,method,rule,gamma,sigma,discount,seed,")
     assert second.startswith("JoEm,joem,ac,,0.8,,0,")
+    assert "train_seconds,had_seen_before," in first
+    assert "1.0,backbone: nothing; words: text," in second
+    saved = json.loads((tmp_path / "methods.json").read_text())["rows"]
+    assert saved[0]["had_seen_before"] == "backbone: nothing; words: text"
 
 
 def test_summary_of_nothing_and_of_one():

@@ -148,10 +148,11 @@ def reproduce(
 
 
 def _score_lines(rows: list[dict[str, Any]]) -> Iterator[str]:
-    yield f"{'':56}{'seen / unseen / hIoU':>24}{'published':>24}  on"
+    yield f"{'':56}{'seen / unseen / hIoU':>24}{'published':>24}  {'on':14}had seen before"
     for row in rows:
         ours, theirs = _three(row), _three(row["published"])
-        yield f"{row['what']:56}{ours:>24}{theirs:>24}  {row['published_on'] or ''}"
+        on = row["published_on"] or ""
+        yield f"{row['what']:56}{ours:>24}{theirs:>24}  {on:14}{row['had_seen_before']}"
 
 
 def _plan(found: "Plan", step_seconds: float | None) -> Told:

@@ -46,6 +46,7 @@ def evaluate(
         return (yield from _by_words(model, folder, device, workers, rule, values))
     checks.model_with_data(model, root)
     from joem import calibration
+    from joem.seen_before import seen_before
 
     loaded, problem = load(model, device, root, workers)
     own = loaded.recipe.decision
@@ -54,11 +55,13 @@ def evaluate(
     rules = [rule] if rule else [*others, own.rule]
     decisions = [own.replace(name, **values) for name in rules]
     evaluations, area = calibration.evaluate(loaded, problem, decisions)
-    results = [{**found.to_dict(), "ausuc": area} for found in evaluations]
+    before = seen_before(loaded.recipe)
+    results = [{**found.to_dict(), "ausuc": area, "had_seen_before": before} for found in evaluations]
     yield from table("rule", ((row["rule"], row) for row in results), tuple(TITLES))
     last = results[-1]
     if area is not None:
         yield f"Area under the seen-unseen curve (AUSUC, by cs): {area:.1f}"
+    yield f"Had seen before training: {before}"
     yield f"\nPer class with {last['rule']} (* unseen):"
     for name, value in zip(problem.vocabulary.starred, last["per_class"].values(), strict=True):
         yield f"  {name:28} " + ("   -" if value is None else f"{value:5.1f}")

@@ -1,7 +1,10 @@
 """Lightning Fabric as the settings ask for it: devices, machines, precision; and the random numbers of a process."""
 
 import os
+import subprocess
+import sys
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import torch
@@ -52,7 +55,31 @@ def _fabric(settings: TrainSettings) -> Any:
         ) from None
     if settings.precision == "16-mixed" and fabric.device.type == "cpu":
         raise BadUsage("--train.precision 16-mixed needs a GPU: on a CPU use 32-true or bf16-mixed.")
+    if settings.precision.startswith("bf16") and fabric.device.type == "cpu" and not bfloat16_works():
+        raise BadUsage(
+            f"--train.precision {settings.precision} would end the program on this CPU: a trial of convolution and "
+            "attention in bfloat16 died in a process of its own, as where a virtual machine announces AMX and does not "
+            "let it be used. Use 32-true, or try ONEDNN_MAX_CPU_ISA=AVX512_CORE in the environment."
+        )
     return fabric
+
+
+_TRIAL = """
+import torch, torch.nn.functional as F
+with torch.autocast("cpu", torch.bfloat16):
+    maps = F.conv2d(torch.randn(1, 3, 224, 224), torch.randn(192, 3, 16, 16, requires_grad=True), stride=16)
+    heads = F.linear(maps.flatten(2).transpose(1, 2), torch.randn(192, 192)).unflatten(2, (3, 64)).transpose(1, 2)
+    F.scaled_dot_product_attention(heads, heads, heads).sum().backward()
+"""
+
+
+@cache
+def bfloat16_works() -> bool:
+    """Whether a CPU computes in bfloat16 what networks need, tried in another process.
+
+    What a CPU says of itself is no answer: where it says too much, an illegal instruction ends the process.
+    """
+    return subprocess.run([sys.executable, "-c", _TRIAL], capture_output=True, check=False).returncode == 0
 
 
 def random_states(device: torch.device) -> dict[str, Tensor]:

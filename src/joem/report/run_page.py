@@ -23,6 +23,7 @@ from joem.report import embedding, plots
 from joem.report.page import Page
 from joem.report.sheets import picture_sheet
 from joem.scores import Scores
+from joem.seen_before import seen_before
 from joem.segmenter import Segmenter
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def write(
         f"joem: {run.resolve().name}",
         f"{model.recipe.method.name} on {model.recipe.data.kind}, trained with masks of {len(vocabulary.seen)} classes "
         f"and asked for {len(vocabulary.unseen)} more from their words alone; {len(problem.val)} pictures. "
-        "A star marks classes nobody labelled.",
+        f"A star marks classes nobody labelled. Before training it had seen: {seen_before(model.recipe)}.",
     )
     numbers(page, found, {"pixels right, %": found.own.scores.pixel_accuracy})
     rules(

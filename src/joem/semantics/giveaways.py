@@ -16,8 +16,8 @@ among them; kinds and wholes are WordNet's.
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from functools import cache, lru_cache
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -58,10 +58,11 @@ def _of_one(name: str, subset: str) -> dict[int, str]:
     around = frozenset(above for row in best for above in _with_kinds(row) if _below(above) <= _BROAD)
     words = names | _words_for(kinds)
     kin = _kin(best)
-    own = [lexicon.rows()[row].entry.gloss for row in best]
+    own = set(_phrases(lexicon.rows()[row].entry.gloss for row in best))
+    named, told = _perhaps_mentioning(names, subset), _perhaps_mentioning(words, subset)
     found: dict[int, str] = {}
     for index, (entry, row) in enumerate(zip(imagenet.entries_of(subset), _rows_of(subset), strict=True)):
-        if _mentions(entry.names, names):
+        if index in named and not names.isdisjoint(_phrases(entry.names)):
             found[index] = "name"
         elif row in kinds:
             found[index] = "kind"
@@ -69,7 +70,9 @@ def _of_one(name: str, subset: str) -> dict[int, str]:
             _is_part(row, kinds | around) or any(not _wholes(sense).isdisjoint({row}) for sense in senses)
         ):
             found[index] = "part"
-        elif _mentions([entry.gloss], words) or _mentions(own, {each.casefold() for each in entry.names}):
+        elif (index in told and not words.isdisjoint(_phrases([entry.gloss]))) or not own.isdisjoint(
+            each.casefold() for each in entry.names
+        ):
             found[index] = "gloss"
         elif row is not None and not kin.isdisjoint(_with_kinds(row)):
             found[index] = "kin"
@@ -119,22 +122,38 @@ def _rows_by_name() -> Mapping[str, frozenset[int]]:
     return {name: frozenset(rows) for name, rows in found.items()}
 
 
-def _mentions(texts: Iterable[str], words: frozenset[str] | set[str]) -> bool:
-    """Whether a text has one of the words in it, in the singular or the plural."""
-    return any(not words.isdisjoint(_phrases(text)) for text in texts)
-
-
-@lru_cache(maxsize=8192)  # the thousand's names and glosses, which are asked about every class
-def _phrases(text: str) -> frozenset[str]:
-    """Every run of up to four words of a text, in the singular."""
+def _phrases(texts: Iterable[str]) -> Iterator[str]:
+    """Everything that texts mention: up to four words in a row, as they are and in the singular."""
     longest = 4
-    tokens = re.findall(r"[^\W\d_]+", text.casefold())
-    runs = (
-        " ".join(tokens[start:stop])
-        for start in range(len(tokens))
-        for stop in range(start + 1, min(start + longest, len(tokens)) + 1)
-    )
-    return frozenset(chain.from_iterable(map(lexicon.singulars, runs)))
+    for text in texts:
+        tokens = _tokens(text)
+        for start in range(len(tokens)):
+            for stop in range(start + 1, min(start + longest, len(tokens)) + 1):
+                yield from lexicon.singulars(" ".join(tokens[start:stop]))
+
+
+def _tokens(text: str) -> list[str]:
+    return re.findall(r"[^\W\d_]+", text.casefold())
+
+
+def _perhaps_mentioning(words: frozenset[str] | set[str], subset: str) -> set[int]:
+    """The classes whose names or glosses have the first part of one of the words in them: few of twenty thousand."""
+    known = _classes_by_token(subset)
+    return set().union(*(known.get(first, ()) for word in words for first in _tokens(word)[:1]))
+
+
+@cache
+def _classes_by_token(subset: str) -> Mapping[str, set[int]]:
+    """The classes of an ImageNet by what their names and glosses consist of, as it is and in the singular."""
+    forms: dict[str, list[str]] = {}
+    found: dict[str, set[int]] = {}
+    for index, entry in enumerate(imagenet.entries_of(subset)):
+        for token in _tokens(" ".join([*entry.names, entry.gloss])):
+            if token not in forms:
+                forms[token] = lexicon.singulars(token)
+            for form in forms[token]:
+                found.setdefault(form, set()).add(index)
+    return found
 
 
 def _is_part(row: int, wholes: frozenset[int]) -> bool:

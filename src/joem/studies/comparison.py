@@ -18,6 +18,7 @@ from joem.errors import BadUsage, JoemError
 from joem.jobs import Job
 from joem.recipe import Recipe
 from joem.scores import SCORES
+from joem.seen_before import seen_before
 from joem.studies.rows import Own, Row, Variant, differences, published_on, rows
 
 
@@ -65,6 +66,10 @@ class Comparison:
         """Mean and deviation over the seeds of the area under the seen-unseen curve, which no choice can flatter."""
         return summary([result.get("ausuc") for result in self.results[row.variant.name]])
 
+    def seen_before(self, row: Row) -> str:
+        """What the backbone, words and teachers of a row had met."""
+        return seen_before(Recipe.from_dict(self.results[row.variant.name][0]["recipe"]))
+
     def add_class_seconds(self, row: Row) -> float | None:
         """How long it takes a row's method to take one more class; None where a word is not enough."""
         seconds: float | None = self.results[row.variant.name][0].get("add_class_seconds")
@@ -80,6 +85,7 @@ class Comparison:
                 **self.summary(row),
                 "ausuc": self.ausuc(row),
                 "published": row.published and dict(zip(SCORES, row.published.three, strict=True)),
+                "had_seen_before": self.seen_before(row),
                 "add_class_seconds": self.add_class_seconds(row),
                 "runs": [dict(result) for result in self.results[row.variant.name]],
             }

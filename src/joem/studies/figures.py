@@ -40,10 +40,11 @@ class Findings:
 def score_row(
     what: str,
     scores: Sequence[float | None],
+    before: str,
     published: PublishedScores | None = None,
     published_on: str | None = None,
 ) -> dict[str, Any]:
-    """One line of a job's table; `published_on` is the protocol of the published scores."""
+    """One line of a job's table: what had been seen before, and `published_on`, the protocol of published scores."""
     keys = ("seen", "unseen", "hiou")
     known = published and dict(zip(keys, published.three, strict=True))
     return {
@@ -51,6 +52,7 @@ def score_row(
         **dict(zip(keys, scores, strict=True)),
         "published": known,
         "published_on": published_on if known else None,
+        "had_seen_before": before,
     }
 
 
@@ -91,7 +93,8 @@ class Drawn:
             chosen, title = Decision.from_dict(parameters), row.title.removesuffix(f", {row.rule.upper()}")
             columns.append(Column(f"{title}\n{chosen}", model.to(device), chosen))
             scores = [each["mean"] for each in compared.summary(row).values()]
-            found.rows.append(score_row(f"{name}: {title}, {chosen}", scores, row.published, compared.published_on))
+            what, before = f"{name}: {title}, {chosen}", compared.seen_before(row)
+            found.rows.append(score_row(what, scores, before, row.published, compared.published_on))
         if not found.failures:
             found.figures[name] = self.draw(columns, compared.problem)
         return found

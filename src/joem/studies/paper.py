@@ -19,6 +19,7 @@ from joem.jobs import Job
 from joem.recipe import Recipe
 from joem.report import plots
 from joem.scores import Scores
+from joem.seen_before import seen_before
 from joem.studies import figures, tables
 from joem.studies.comparison import Comparison, summary
 from joem.studies.figures import Drawn, Findings, SettingsTable, score_row
@@ -110,7 +111,8 @@ class Table:
             yield from request.trainings(name, self.table, self.methods)
 
     def _row(self, name: str, row: Row, compared: Comparison) -> dict[str, Any]:
-        found = score_row(f"{name}: {row.title}", _means(compared, row), row.published, compared.published_on)
+        what, before = f"{name}: {row.title}", compared.seen_before(row)
+        found = score_row(what, _means(compared, row), before, row.published, compared.published_on)
         if row.published_per_class:
             runs = [run["per_class"] for run in compared.found(row)]
             found["per_class"] = {label: summary([run[label] for run in runs])["mean"] for label in runs[0]}
@@ -127,7 +129,10 @@ def _without_circle(name: str, compared: Comparison) -> list[dict[str, Any]]:
     published = protocols.get(name).published.get("joem-nn")
     rows = [row for row in compared.rows if published and row.variant.name == "joem"]
     nearest, what = Decision().rule, f"{name}: JoEm without AC"
-    return [score_row(what, _means(compared, row, nearest), published, compared.published_on) for row in rows]
+    return [
+        score_row(what, _means(compared, row, nearest), compared.seen_before(row), published, compared.published_on)
+        for row in rows
+    ]
 
 
 @dataclass(frozen=True)
@@ -139,13 +144,15 @@ class TradeOff:
 
     def run(self, request: Request) -> Findings:
         """Train and sweep on the one protocol."""
-        (curves,) = _swept(request, self._wanted(request)).values()
+        wanted = self._wanted(request)
+        (curves,), ((_, settings),) = _swept(request, wanted).values(), wanted.values()
         ablation = protocols.published_tables()["ablation"]
         published = {row["rule"]: as_published(row) for row in ablation["rows"] if row["losses"] == ["bar", "sc"]}
         rows = []
         for rule, curve in curves.items():
             what = f"{rule}, {curve.parameter} {curve.values[curve.best]:g} (best with hindsight)"
-            rows.append(score_row(what, curve.scores[curve.best].three, published.get(rule), ablation["protocol"]))
+            scores, theirs = curve.scores[curve.best].three, published.get(rule)
+            rows.append(score_row(what, scores, seen_before(settings), theirs, ablation["protocol"]))
         return Findings(rows, {"trade-off": plots.trade_off(curves), "errors": plots.errors(curves)})
 
     def trainings(self, request: Request) -> Iterator[Training]:
@@ -188,7 +195,7 @@ class Study:
             for title, rule in shown.items():
                 curves = {value: curve[rule.rule] for (where, value), curve in swept.items() if where == name}
                 scores = {value: curve.scores[curve.values.index(rule.value)] for value, curve in curves.items()}
-                found.rows += self._rows(name, scores, rule, own if rule == chosen else None)
+                found.rows += self._rows(name, scores, rule, seen_before(settings), own if rule == chosen else None)
                 found.figures[f"{name}-{title}"] = plots.by_setting(scores, f"{self._symbol}, by {rule}", own)
             curve = swept[name, own][chosen.rule]
             found.figures[f"{name}-{curve.parameter}"] = plots.by_value(curve, chosen)
@@ -211,12 +218,12 @@ class Study:
         return {"r": "r", "sc_weight": "λ"}[self.setting]
 
     def _rows(
-        self, name: str, scores: Mapping[float, Scores], rule: Decision, own: float | None
+        self, name: str, scores: Mapping[float, Scores], rule: Decision, before: str, own: float | None
     ) -> Iterator[dict[str, Any]]:
         """One row for every value; the published scores are beside the recipe's own, where one is given."""
         for value, each in scores.items():
             published = protocols.get(name).published["joem"] if value == own else None
-            yield score_row(f"{name}: {self._symbol} {value:g}, {rule}", each.three, published, name)
+            yield score_row(f"{name}: {self._symbol} {value:g}, {rule}", each.three, before, published, name)
 
 
 def _planned(request: Request, wanted: Mapping[Any, tuple[str, Recipe]]) -> Iterator[Training]:

@@ -10,16 +10,19 @@ from joem.report import Page
 from joem.scores import SCORES
 from joem.studies.comparison import Comparison, summary
 from joem.studies.rows import Row
-from joem.studies.saw import seen_before
 
 Table = tuple[list[str], list[list[str]]]
+
+SEEN_BEFORE = "had seen before"
+"""The title of the column by which rows that knew more than others stand apart."""
 
 _CAPTIONS = {
     "scores": "Mean and deviation over the seeds, in percent. {origin}. AUSUC is the area under the seen-unseen curve "
     "of calibrated stacking, whatever the rule.",
     "rules": "hIoU by every rule, for the methods that calibrate; the others decide by NN. Rules compare distances; "
     "docs/concepts/systems.md says what distance is where a method has a classifier.",
-    "classes": "IoU of every class, the mean over the seeds. Classes with a star are unseen.",
+    "classes": "IoU of every class, the mean over the seeds. Classes with a star are unseen. The first table says what "
+    "each had seen before.",
 }
 
 
@@ -81,7 +84,7 @@ def score_table(comparison: Comparison) -> Table:
         "hIoU",
         "AUSUC",
         *published,
-        "had seen before",
+        SEEN_BEFORE,
         *(["adding a class"] if comparison.timed else []),
     ]
     body = [
@@ -91,7 +94,7 @@ def score_table(comparison: Comparison) -> Table:
             *map(_mean, comparison.summary(row).values()),
             _mean(comparison.ausuc(row)),
             *_published(row.published),
-            seen_before(comparison.results[row.variant.name][0]["recipe"]),
+            comparison.seen_before(row),
             *([_cost(row, comparison)] if comparison.timed else []),
         ]
         for row in comparison.rows
@@ -102,8 +105,15 @@ def score_table(comparison: Comparison) -> Table:
 def rule_table(comparison: Comparison) -> Table:
     """The hIoU of every row by every rule that was run."""
     rules = [rule for rule in decision.RULES if any(comparison.found(row, rule) for row in comparison.rows)]
-    body = [[row.title, *(_mean(comparison.summary(row, rule)["hiou"]) for rule in rules)] for row in comparison.rows]
-    return ["hIoU", *(rule.upper() for rule in rules)], body
+    body = [
+        [
+            row.title,
+            *(_mean(comparison.summary(row, rule)["hiou"]) for rule in rules),
+            comparison.seen_before(row),
+        ]
+        for row in comparison.rows
+    ]
+    return ["hIoU", *(rule.upper() for rule in rules), SEEN_BEFORE], body
 
 
 def class_table(comparison: Comparison) -> Table:
@@ -222,12 +232,12 @@ def write(comparison: Comparison, out: Path, command: str) -> list[Path]:
 def _csv(comparison: Comparison) -> str:
     """One line per row and seed, with the IoU of every class."""
     names, parameters = comparison.problem.vocabulary.names, list(decision.parameters())
-    rows = [["row", "method", "rule", *parameters, "seed", *SCORES, "train_seconds", *names]]
+    rows = [["row", "method", "rule", *parameters, "seed", *SCORES, "train_seconds", "had_seen_before", *names]]
     for row in comparison.rows:
         for seed, result in enumerate(comparison.results[row.variant.name]):
             found = result["rules"][row.rule]
             start = [row.title, row.variant.method, row.rule, *(found.get(name) for name in parameters), seed]
             scores = [found[name] for name in SCORES]
             per_class = [found["per_class"][name] for name in names]
-            rows.append([*start, *scores, result["train_seconds"], *per_class])
+            rows.append([*start, *scores, result["train_seconds"], comparison.seen_before(row), *per_class])
     return csv_text(rows)

@@ -12,7 +12,7 @@ from joem.models.backbones.weights import load_backbone, normalisation
 
 
 def _of_timm(name: str, weights: str = "none", stride: int = 16, dense: Dense | None = None) -> Backbone:
-    """A network of timm; EfficientNet-lite, where its weights are not downloaded, as joem has it without timm."""
+    """A network of timm; EfficientNet-lite without a tag, where nothing is downloaded, as joem has it without timm."""
     if name.removeprefix("tu-") in SCALES and weights != "imagenet" and dense is None:
         return Pyramid(name, weights, stride)
     return TimmBackbone(name, weights, stride, dense)

