@@ -73,8 +73,7 @@ def test_a_picture_ranked_again_needs_no_new_norms(problem, shift):
     features, prototypes, unseen, size = problem
     features = features + shift
     known = decision.norms(features, size)
-    centre = features.mean((0, 2, 3))
-    assert_close(known.squares.sqrt(), defined_distances(features, centre[None], size)[..., 0])
+    assert_close(known.squares.sqrt(), defined_distances(features, known.centre[None], size)[..., 0])
     again = decision.rank(features, prototypes, unseen, size, known)
     first = decision.rank(features, prototypes, unseen, size)
     assert torch.equal(again.seen, first.seen)
