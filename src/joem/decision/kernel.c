@@ -9,6 +9,9 @@ LANES at a time: each class is interpolated along the columns once, and then alo
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#if defined(__AVX__)
+#include <immintrin.h>
+#endif
 
 #if defined(__AVX512F__)
 #define LANES 16
@@ -83,9 +86,26 @@ static inline int needs_squares(const Task *task) { return !task->known && (task
 static inline Vector load(const float *from) { return *(const Anywhere *)from; }
 static inline void store(float *to, Vector value) { *(Anywhere *)to = value; }
 static inline Vector every(float value) { return value - (Vector){0}; }
-static inline Vector either(Whole where, Vector yes, Vector no) {
-    return (Vector)((where & (Whole)yes) | (~where & (Whole)no));
+
+/* The larger and the smaller of two values, and `yes` where a > b, else `no`: compilers see no single instruction for
+these in the portable form. */
+#if defined(__AVX512F__)
+static inline Vector larger(Vector a, Vector b) { return _mm512_max_ps(a, b); }
+static inline Vector smaller(Vector a, Vector b) { return _mm512_min_ps(a, b); }
+static inline Whole choose(Vector a, Vector b, Whole yes, Whole no) {
+    return (Whole)_mm512_mask_mov_epi32((__m512i)no, _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ), (__m512i)yes);
 }
+#elif defined(__AVX__)
+static inline Vector larger(Vector a, Vector b) { return _mm256_max_ps(a, b); }
+static inline Vector smaller(Vector a, Vector b) { return _mm256_min_ps(a, b); }
+static inline Whole choose(Vector a, Vector b, Whole yes, Whole no) {
+    return (Whole)_mm256_blendv_ps((__m256)no, (__m256)yes, _mm256_cmp_ps(a, b, _CMP_GT_OQ));
+}
+#else
+static inline Whole choose(Vector a, Vector b, Whole yes, Whole no) { return ((a > b) & yes) | (~(a > b) & no); }
+static inline Vector larger(Vector a, Vector b) { return (Vector)choose(a, b, (Whole)a, (Whole)b); }
+static inline Vector smaller(Vector a, Vector b) { return (Vector)choose(b, a, (Whole)a, (Whole)b); }
+#endif
 
 /* The values before each pixel of a tile. */
 static inline Vector pick(const float *row, const Tile *tile) {
@@ -113,6 +133,7 @@ static int pack(const Task *task, const Strip *strip, int64_t row, int64_t rows,
                 const float *restrict source = from + c * task->by_channel;
                 float *restrict target = to + c * PITCH;
                 float centre = task->centre[c];
+                for (int64_t x = 0; x < strip->wide; x += 16) __builtin_prefetch(source + task->by_row + x, 0, 2);
                 for (int64_t x = 0; x < strip->wide; x++) {
                     int32_t bits;
                     memcpy(&bits, source + x, sizeof bits);
@@ -229,13 +250,9 @@ static inline __attribute__((always_inline)) void search(const Strip *strip, con
 #pragma GCC unroll 16
                 for (int r = 0; r < ROWS; r++) {
                     Vector score = start[i] + step[r] * slope[i];
-                    Whole better = score > best[r];
-                    if (two) {
-                        Vector loser = either(better, best[r], score);
-                        next[r] = either(loser > next[r], loser, next[r]);
-                    }
-                    best[r] = either(better, score, best[r]);
-                    found[r] = (better & now) | (~better & found[r]);
+                    if (two) next[r] = larger(next[r], smaller(score, best[r]));
+                    found[r] = choose(score, best[r], now, found[r]);
+                    best[r] = larger(best[r], score);
                 }
             }
 #pragma GCC unroll 16
@@ -249,7 +266,7 @@ static inline __attribute__((always_inline)) void search(const Strip *strip, con
 static inline void write_distances(Vector squares, Vector scores, float *to, int count) {
     Vector found = squares - scores; /* rounding may leave less than nothing */
     float roots[LANES];
-    store(roots, either(found > 0, found, (Vector){0}));
+    store(roots, larger(found, (Vector){0}));
     for (int lane = 0; lane < LANES; lane++) roots[lane] = sqrtf(roots[lane]);
     memcpy(to, roots, count * sizeof(float));
 }
@@ -268,7 +285,7 @@ static void between(const Task *task, const Strip *strip, int64_t upper, int64_t
             float t = steps[row], s = 1 - t;
             if (task->known) memcpy(&squares[row], task->known + pixel, tile->count * sizeof(float));
             else squares[row] = s * s * parts[0] + t * t * parts[1] + 2 * s * t * parts[2];
-            squares[row] = either(squares[row] > 0, squares[row], (Vector){0});
+            squares[row] = larger(squares[row], (Vector){0});
             if (task->squares) memcpy(task->squares + pixel, &squares[row], tile->count * sizeof(float));
         }
         for (int side = 0; side < 2; side++) {
