@@ -15,7 +15,6 @@ import subprocess
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -36,13 +35,17 @@ _SECONDS = 60
 _ROWS = 16  # that are worth a thread of their own
 
 _NO_MEMORY = 1
+_PROCESS = os.getpid()
 
 _TENSORS = (
     *("features", "centre", "weight", "bias", "labels"),
     *("vertical_low", "vertical_step", "horizontal_low", "horizontal_step"),
     *("known", "squares", "label", "other_label", "distance", "other_distance", "second"),
 )
-_NUMBERS = ("by_channel", "by_row", "by_column", "channels", "classes", "split", "width")
+_NUMBERS = (
+    *("by_channel", "by_row", "by_column", "channels", "classes", "split", "height", "width"),
+    *("parts", "taken", "wrong"),
+)
 
 
 class _Task(ctypes.Structure):
@@ -72,6 +75,9 @@ def run(work: "Work", order: Tensor, split: int, labels: Tensor, results: Mappin
     library, features = _library(), work.features
     _, channels, *_ = features.shape
     vertical, horizontal = work.axes
+    height, width = len(vertical.low), len(horizontal.low)
+    # Threads of a parent do not live in a process that was forked.
+    threads = max(1, min(torch.get_num_threads(), height // _ROWS)) if os.getpid() == _PROCESS else 1
     weight, bias = _grouped(work.prototypes, order, work.centre, library.joem_group())
     tensors = {"centre": work.centre, "weight": weight, "bias": bias, "labels": labels}
     for name, axis in (("vertical", vertical), ("horizontal", horizontal)):
@@ -80,16 +86,15 @@ def run(work: "Work", order: Tensor, split: int, labels: Tensor, results: Mappin
         pointers = {name: each.data_ptr() for name, each in tensors.items()}
         pointers |= {name: each[image].data_ptr() for name, each in results.items()}
         strides = dict(zip(("by_channel", "by_row", "by_column"), own.stride(), strict=True))
-        sizes = {"channels": channels, "classes": len(order), "split": split, "width": len(horizontal.low)}
-        task = _Task(features=own.data_ptr(), **pointers, **strides, **sizes)
-
-        def part(top: int, bottom: int, task: _Task = task) -> int:
-            return int(library.joem_rank(ctypes.byref(task), top, bottom))
-
-        wrong = max(_in_threads(part, len(vertical.low)))
-        if wrong == _NO_MEMORY:
+        sizes = {"channels": channels, "classes": len(order), "split": split, "height": height, "width": width}
+        task = _Task(features=own.data_ptr(), **pointers, **strides, **sizes, parts=threads)
+        if threads == 1:
+            library.joem_work(ctypes.byref(task))
+        else:
+            _parallel()(library.joem_work, ctypes.byref(task), threads, 0)
+        if task.wrong == _NO_MEMORY:
             raise MemoryError("there is not enough memory to rank the classes")
-        if wrong:
+        if task.wrong:
             raise not_finite("features")
 
 
@@ -108,18 +113,25 @@ def _grouped(prototypes: Tensor, order: Tensor, centre: Tensor, size: int) -> tu
     return chosen.mul_(2).view(-1, size, len(centre)).transpose(1, 2).contiguous(), bias
 
 
-def _in_threads(work: Callable[[int, int], int], rows: int) -> list[int]:
-    """What `work` gives for parts of the rows, in as many threads as torch has. C gives Python's lock away."""
-    count = max(1, min(torch.get_num_threads(), rows // _ROWS))
-    own, *others = pairwise(rows * number // count for number in range(count + 1))
-    waiting = [_pool(count, os.getpid()).submit(work, *part) for part in others]
-    return [work(*own), *(each.result() for each in waiting)]
-
-
 @cache
-def _pool(count: int, process: int) -> ThreadPoolExecutor:
-    """Threads of this process: one that was forked has none of its parent's."""
-    return ThreadPoolExecutor(count - 1, thread_name_prefix="joem-decision")
+def _parallel() -> Any:
+    """GOMP_parallel(function, argument, threads, flags) of the OpenMP library that torch runs with.
+
+    Its threads are awake, as they wait for torch's next operation: none of ours would be in time for a millisecond.
+    """
+    try:
+        found = ctypes.CDLL(None).GOMP_parallel
+    except (AttributeError, OSError, TypeError):
+        return _in_threads
+    found.argtypes, found.restype = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint), None
+    return found
+
+
+def _in_threads(function: Callable[[Any], None], argument: Any, threads: int, _: int) -> None:
+    """The same in threads of Python, where torch runs with another library. C gives Python's lock away."""
+    with ThreadPoolExecutor(threads) as pool:
+        for each in [pool.submit(function, argument) for _ in range(threads)]:
+            each.result()
 
 
 @cache
@@ -134,8 +146,8 @@ def _library() -> Any:
 
 
 def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
-    library.joem_rank.argtypes = (ctypes.POINTER(_Task), ctypes.c_int64, ctypes.c_int64)
-    library.joem_rank.restype, library.joem_group.restype = ctypes.c_int, ctypes.c_int64
+    library.joem_work.argtypes, library.joem_work.restype = (ctypes.c_void_p,), None
+    library.joem_group.restype = ctypes.c_int64
     return library
 
 

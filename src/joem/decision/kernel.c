@@ -57,7 +57,10 @@ typedef struct {
     int64_t by_channel, by_row, by_column; /* how far apart neighbours among the features are */
     int64_t channels, classes;
     int64_t split; /* the first `split` classes are the first side, the others the second */
-    int64_t width;
+    int64_t height, width;
+    int64_t parts; /* into how many parts rows of pixels are cut, for threads to take */
+    int64_t taken; /* how many were */
+    int64_t wrong; /* bits: 1 without memory, 2 if features are not finite */
 } Task;
 
 /* LANES pixels in a row: the feature before the first of them, how far each is from that, and how far beyond. */
@@ -359,8 +362,8 @@ static void *allocate(size_t bytes) {
     return found ? memset(found, 0, whole) : NULL;
 }
 
-/* The rows of pixels from `top` up to `bottom`: 0 if all is well, 1 without memory, 2 if features are not finite. */
-int joem_rank(const Task *task, int64_t top, int64_t bottom) {
+/* The rows of pixels from `top` up to `bottom`. Gives what is wrong, as in the task. */
+static int rows_of_pixels(const Task *task, int64_t top, int64_t bottom) {
     int64_t groups = (task->classes + GROUP - 1) / GROUP;
     Strip strip = {
         .packed = allocate(task->channels * PITCH * sizeof(float)),
@@ -380,6 +383,17 @@ int joem_rank(const Task *task, int64_t top, int64_t bottom) {
     free(strip.products);
     free(strip.tiles);
     return wrong;
+}
+
+/* Work on parts of a task that no other thread has taken, until there are none. */
+void joem_work(Task *task) {
+    for (;;) {
+        int64_t part = __atomic_fetch_add(&task->taken, 1, __ATOMIC_RELAXED);
+        if (part >= task->parts) return;
+        int64_t top = task->height * part / task->parts, bottom = task->height * (part + 1) / task->parts;
+        int wrong = rows_of_pixels(task, top, bottom);
+        __atomic_fetch_or(&task->wrong, wrong, __ATOMIC_RELAXED);
+    }
 }
 
 int64_t joem_group(void) { return GROUP; }
