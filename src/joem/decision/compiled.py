@@ -109,7 +109,7 @@ def _grouped(prototypes: Tensor, order: Tensor, centre: Tensor, size: int) -> tu
     The last group is filled with some class or other, at whose scores nobody looks.
     """
     chosen = prototypes[F.pad(order, (0, -len(order) % size))].sub_(centre)
-    bias = torch.einsum("kc,kc->k", chosen, chosen).neg_()
+    bias = torch.linalg.vector_norm(chosen, dim=1).square_().neg_()
     return chosen.mul_(2).view(-1, size, len(centre)).transpose(1, 2).contiguous(), bias
 
 

@@ -44,7 +44,7 @@ typedef struct {
     const float *centre;           /* (channels), what v is seen from */
     const float *weight;           /* (groups, channels, GROUP), 2 (mu - centre) */
     const float *bias;             /* (groups, GROUP), -|mu - centre|^2 */
-    const int64_t *labels;         /* (classes) */
+    const int64_t *labels;         /* (classes); neighbours with one label are one class of several prototypes */
     const int64_t *vertical_low;   /* (height), the row of features before each row of pixels */
     const float *vertical_step;    /* how far it is from that, from 0 to 1 */
     const int64_t *horizontal_low; /* (width) */
@@ -53,7 +53,7 @@ typedef struct {
     float *squares;                /* |v|^2 */
     int64_t *label[2];             /* the best class of each side */
     float *distance[2];            /* to it */
-    float *second;                 /* the distance to the second best of the first side */
+    float *second;                 /* the distance to the second best class of the first side */
     int64_t by_channel, by_row, by_column; /* how far apart neighbours among the features are */
     int64_t channels, classes;
     int64_t split; /* the first `split` classes are the first side, the others the second */
@@ -225,14 +225,22 @@ static inline void quadratic(const Strip *strip, const Tile *tile, Vector found[
     }
 }
 
-/* The best of the classes from `from` up to `to` for a tile of pixels in some rows, and the second best if `two`. */
-static inline __attribute__((always_inline)) void search(const Strip *strip, const float *above, const Tile *tile,
-                                                         int64_t from, int64_t to, const float *steps, int rows,
-                                                         const int two, Vector *first, Vector *second, Whole *place) {
+/* What was found of a tile of pixels in some rows. */
+typedef struct {
+    Vector first[MOST];  /* the best score */
+    Vector second[MOST]; /* that of the second best class */
+    Vector own[MOST];    /* the best of the class whose prototypes are being searched */
+    Whole place[MOST];   /* the prototype with the best score */
+} Found;
+
+/* Search the prototypes from `from` up to `to`, for the second best class too if `two`. */
+static inline __attribute__((always_inline)) void search(const Task *task, const Strip *strip, const float *above,
+                                                         const Tile *tile, int64_t from, int64_t to, const float *steps,
+                                                         int rows, const int two, Found *found) {
     Vector start[BLOCK], slope[BLOCK];
     for (int row = 0; row < MOST; row++) {
-        first[row] = second[row] = every(-INFINITY);
-        place[row] = (int32_t)from - (Whole){0};
+        found->first[row] = found->second[row] = found->own[row] = every(-INFINITY);
+        found->place[row] = (int32_t)from - (Whole){0};
     }
     for (int64_t k = from; k < to; k += BLOCK) {
         int count = to - k < BLOCK ? (int)(to - k) : BLOCK;
@@ -242,25 +250,37 @@ static inline __attribute__((always_inline)) void search(const Strip *strip, con
             slope[i] = interpolate(row + strip->wide, tile) - start[i];
         }
         for (int row = 0; row < rows; row += ROWS) {
-            Vector best[ROWS], next[ROWS], step[ROWS];
-            Whole found[ROWS], now = (int32_t)k - (Whole){0};
+            Vector best[ROWS], next[ROWS], own[ROWS], step[ROWS];
+            Whole place[ROWS], now = (int32_t)k - (Whole){0};
 #pragma GCC unroll 16
             for (int r = 0; r < ROWS; r++) {
-                best[r] = first[row + r], next[r] = second[row + r], found[r] = place[row + r];
-                step[r] = every(steps[row + r]);
+                best[r] = found->first[row + r], next[r] = found->second[row + r], own[r] = found->own[row + r];
+                place[r] = found->place[row + r], step[r] = every(steps[row + r]);
             }
             for (int i = 0; i < count; i++, now += 1) {
+                /* Which class it is only matters for the second best. */
+                int more = two && k + i + 1 < to && task->labels[k + i + 1] == task->labels[k + i];
+                int less = two && k + i > from && task->labels[k + i - 1] == task->labels[k + i];
 #pragma GCC unroll 16
                 for (int r = 0; r < ROWS; r++) {
                     Vector score = start[i] + step[r] * slope[i];
+                    if (!more && !less) {
+                        place[r] = choose(score, best[r], now, place[r]);
+                    } else {
+                        place[r] = choose(score, larger(best[r], own[r]), now, place[r]);
+                        score = own[r] = larger(own[r], score);
+                        if (more) continue;
+                        own[r] = every(-INFINITY);
+                    }
                     if (two) next[r] = larger(next[r], smaller(score, best[r]));
-                    found[r] = choose(score, best[r], now, found[r]);
                     best[r] = larger(best[r], score);
                 }
             }
 #pragma GCC unroll 16
-            for (int r = 0; r < ROWS; r++)
-                first[row + r] = best[r], second[row + r] = next[r], place[row + r] = found[r];
+            for (int r = 0; r < ROWS; r++) {
+                found->first[row + r] = best[r], found->second[row + r] = next[r], found->own[row + r] = own[r];
+                found->place[row + r] = place[r];
+            }
         }
     }
 }
@@ -278,32 +298,30 @@ static inline void write_distances(Vector squares, Vector scores, float *to, int
 static void between(const Task *task, const Strip *strip, int64_t upper, int64_t y, int rows, int64_t x) {
     float steps[MOST] = {0};
     memcpy(steps, task->vertical_step + y, rows * sizeof(float));
-    int64_t sides[3] = {0, task->split, task->classes};
     for (const Tile *tile = strip->tiles; tile < strip->tiles + strip->tile_count; x += tile->count, tile++) {
-        Vector squares[MOST] = {{0}}, parts[3], first[MOST], second[MOST];
-        Whole place[MOST];
+        Vector squares[MOST] = {{0}}, parts[3];
+        Found found;
         if (needs_squares(task)) quadratic(strip, tile, parts);
         for (int row = 0; (task->squares || task->distance[0]) && row < rows; row++) {
             int64_t pixel = (y + row) * task->width + x;
             float t = steps[row], s = 1 - t;
             if (task->known) memcpy(&squares[row], task->known + pixel, tile->count * sizeof(float));
-            else squares[row] = s * s * parts[0] + t * t * parts[1] + 2 * s * t * parts[2];
-            squares[row] = larger(squares[row], (Vector){0});
+            else squares[row] = larger(s * s * parts[0] + t * t * parts[1] + 2 * s * t * parts[2], (Vector){0});
             if (task->squares) memcpy(task->squares + pixel, &squares[row], tile->count * sizeof(float));
         }
         for (int side = 0; side < 2; side++) {
             if (!task->label[side]) continue;
+            int64_t from = side ? task->split : 0, to = side ? task->classes : task->split;
             int two = side == 0 && task->second;
-            if (two) search(strip, strip->table + upper, tile, sides[0], sides[1], steps, rows, 1, first, second, place);
-            else search(strip, strip->table + upper, tile, sides[side], sides[side + 1], steps, rows, 0, first, second, place);
-            int empty = sides[side] == sides[side + 1];
+            if (two) search(task, strip, strip->table + upper, tile, from, to, steps, rows, 1, &found);
+            else search(task, strip, strip->table + upper, tile, from, to, steps, rows, 0, &found);
             for (int row = 0; row < rows; row++) {
                 int64_t pixel = (y + row) * task->width + x;
                 for (int lane = 0; lane < tile->count; lane++)
-                    task->label[side][pixel + lane] = empty ? -1 : task->labels[place[row][lane]];
+                    task->label[side][pixel + lane] = from < to ? task->labels[found.place[row][lane]] : -1;
                 if (task->distance[side])
-                    write_distances(squares[row], first[row], task->distance[side] + pixel, tile->count);
-                if (two) write_distances(squares[row], second[row], task->second + pixel, tile->count);
+                    write_distances(squares[row], found.first[row], task->distance[side] + pixel, tile->count);
+                if (two) write_distances(squares[row], found.second[row], task->second + pixel, tile->count);
             }
         }
     }
@@ -355,12 +373,8 @@ static int strip_of_pixels(const Task *task, Strip *strip, int64_t x, int64_t en
     return 0;
 }
 
-/* Whole lines of memory, all zero: what is read beyond an end and then not used should be numbers. */
-static void *allocate(size_t bytes) {
-    size_t whole = (bytes / 64 + 1) * 64;
-    void *found = aligned_alloc(64, whole);
-    return found ? memset(found, 0, whole) : NULL;
-}
+/* Whole lines of memory. */
+static void *allocate(size_t bytes) { return aligned_alloc(64, (bytes / 64 + 1) * 64); }
 
 /* The rows of pixels from `top` up to `bottom`. Gives what is wrong, as in the task. */
 static int rows_of_pixels(const Task *task, int64_t top, int64_t bottom) {

@@ -42,7 +42,7 @@ class Ranking(NamedTuple):
     seen_distance: Tensor
     """Distance to it."""
     second_seen_distance: Tensor
-    """Distance to the second nearest seen class."""
+    """Distance to the second nearest seen class; NaN where it was not asked for."""
     unseen: Tensor
     """Label of the nearest unseen class, int64."""
     unseen_distance: Tensor
@@ -139,8 +139,7 @@ def rank(
         known: what `norms` gave for the same features and size; saves a quarter of the time with few classes.
         owners: (K,), which class each prototype belongs to, where a class may have several: distances are those to the
             nearest of them. None where each prototype is a class.
-        second: whether the second seen distance is needed; where a class has several prototypes, it takes as long as
-            all the rest, and is NaN without this.
+        second: whether the second seen distance is needed; it is NaN otherwise.
 
     >>> ranking = rank(torch.zeros(1, 1, 1, 1), torch.tensor([[3.0], [1.0], [2.0]]), unseen=[1])
     >>> [part.item() for part in ranking]
@@ -155,25 +154,29 @@ def rank(
     shape = (len(features), *work.size)
     dtypes = (torch.long, work.dtype, work.dtype, torch.long, work.dtype)
     result = Ranking(*(features.new_empty(shape, dtype=dtype) for dtype in dtypes))
+    if not second:
+        result.second_seen_distance.fill_(torch.nan)
     if work.is_compiled:
+        if owners is not None:  # the prototypes of a class are neighbours to the kernel
+            sides = [side[owners[side].argsort(stable=True)] for side in sides]
         order, names = torch.cat(sides), ("label", "distance", "second", "other_label", "other_distance")
-        wanted = {**dict(zip(names, result, strict=True)), **({} if known is None else {"known": known.squares})}
-        compiled.run(work, order, len(sides[0]), order if owners is None else owners[order], wanted)
-    else:
-        _rank_by_torch(work, sides, known, owners, result)
-    several = [] if owners is None else torch.bincount(owners[~is_unseen]).gt(1).nonzero().flatten().tolist()
-    if several and not second:
-        return result._replace(second_seen_distance=torch.full_like(result.seen_distance, torch.nan))
-    for index in several:
+        wanted = {name: part for name, part in zip(names, result, strict=True) if second or name != "second"}
+        known_squares = {} if known is None else {"known": known.squares}
+        compiled.run(work, order, len(sides[0]), order if owners is None else owners[order], wanted | known_squares)
+        return result
+    _rank_by_torch(work, sides, known, owners, second, result)
+    if owners is None or not second:
+        return result
+    for index in torch.bincount(owners[~is_unseen]).gt(1).nonzero().flatten().tolist():
         others = prototypes[~is_unseen & (owners != index)]  # the second class, not the second prototype
-        apart = rank(features, others, (), size, known).seen_distance if len(others) else torch.inf
+        apart = rank(features, others, (), size, known, second=False).seen_distance if len(others) else torch.inf
         found = torch.where(result.seen == index, apart, result.second_seen_distance)
         result = result._replace(second_seen_distance=found)
     return result
 
 
 def _rank_by_torch(
-    work: Work, sides: Sequence[Tensor], known: Norms | None, owners: Tensor | None, result: Ranking
+    work: Work, sides: Sequence[Tensor], known: Norms | None, owners: Tensor | None, second: bool, result: Ranking
 ) -> None:
     """Fill a ranking, see `rank`."""
     blocks = work.blocks(*sides)
@@ -182,14 +185,15 @@ def _rank_by_torch(
         blocks = [block._replace(labels=table[block.labels]) for block in blocks]
 
     def fill(band: Band) -> None:
-        best = find_best(band, blocks, with_second=True)
+        best = find_best(band, blocks, with_second=second)
         squares = squared_norms(band) if known is None else known.squares[band.image, band.rows].flatten()
         scores = torch.cat((best.first, best.second))
-        seen_distance, unseen_distance, second = (squares - scores).clamp_(min=0).sqrt_()
-        parts = Ranking(best.label[0], seen_distance, second, best.label[1], unseen_distance)
-        for whole, part in zip(result, parts, strict=True):
-            target = whole[band.image, band.rows]
-            target.copy_(part.view_as(target))
+        seen_distance, unseen_distance, next_distance = (squares - scores).clamp_(min=0).sqrt_()
+        parts = Ranking(best.label[0], seen_distance, next_distance, best.label[1], unseen_distance)
+        for number, (whole, part) in enumerate(zip(result, parts, strict=True)):
+            if second or number != 2:
+                target = whole[band.image, band.rows]
+                target.copy_(part.view_as(target))
 
     work.each_band(fill)
 
