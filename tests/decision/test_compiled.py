@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from joem.decision import compiled, search
+from joem import decision
+from joem.decision import compiled
 
 
 @pytest.fixture
@@ -42,12 +43,5 @@ def test_several_threads_find_what_one_finds(monkeypatch):
     found = {}
     for threads in (1, 3):
         monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
-        work = search.Work(features, prototypes, (130, 61))
-        blocks, best = work.blocks(torch.arange(30), torch.arange(30, 40)), []
-        work.each_band(lambda band, best=best, blocks=blocks: best.append(search.find_best(band, blocks, 2, True)))
-        found[threads] = best
-    assert all(
-        torch.equal(a, b)
-        for one, three in zip(found[1], found[3], strict=True)
-        for a, b in zip(one, three, strict=True)
-    )
+        found[threads] = decision.rank(features, prototypes, range(30, 40), (130, 61))
+    assert all(torch.equal(one, three) for one, three in zip(found[1], found[3], strict=True))

@@ -12,19 +12,21 @@ import platform
 import shlex
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
+from joem.errors import JoemError
+
 if TYPE_CHECKING:
-    from joem.decision.search import Axis, Best
+    from joem.decision.search import Work
 
 _SOURCE = Path(__file__).with_name("kernel.c")
 # No -ffast-math: it would change how the whole process treats the smallest numbers.
@@ -32,79 +34,104 @@ _FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fno
 _SECONDS = 60
 _ROWS = 16  # that are worth a thread of their own
 
+_NO_MEMORY = 1
+_PROCESS = os.getpid()
+
+_TENSORS = (
+    *("features", "centre", "weight", "bias", "labels"),
+    *("vertical_low", "vertical_step", "horizontal_low", "horizontal_step"),
+    *("known", "squares", "label", "other_label", "distance", "other_distance", "second"),
+)
+_NUMBERS = (
+    *("by_channel", "by_row", "by_column", "channels", "classes", "split", "height", "width"),
+    *("parts", "taken", "wrong"),
+)
+
+
+class _Task(ctypes.Structure):
+    """The kernel's Task, field by field."""
+
+    _fields_ = [  # noqa: RUF012
+        *((name, ctypes.c_void_p) for name in _TENSORS),
+        *((name, ctypes.c_int64) for name in _NUMBERS),
+    ]
+
 
 def is_usable(*tensors: Tensor) -> bool:
     """Whether these tensors can be worked on in C."""
     return all(each.device.type == "cpu" and each.dtype == torch.float32 for each in tensors) and _library() is not None
 
 
-def search(
-    table: Tensor, wide: int, labels: Tensor, split: int, axes: "tuple[Axis, Axis]", best: "Best", with_second: bool
-) -> None:
-    """Improve the best scores of rows of pixels, found among other classes, by those of a table.
+def run(work: "Work", order: Tensor, split: int, labels: Tensor, results: Mapping[str, Tensor]) -> None:
+    """Search the best classes of every pixel.
 
     Args:
-        table: scores at feature size, (h * wide, columns).
-        wide: W, features in a row.
-        labels: of the columns.
-        split: how many columns are the first side.
-        axes: where every row and every column of the pixels lies among the features.
-        best: what was found, (2,N) and (1,N), changed in place.
-        with_second: whether the second best of the first side is looked for.
+        work: features, prototypes and where every pixel lies among the features.
+        order: which prototypes are compared, those of the first side first.
+        split: how many those are.
+        labels: the label of each of them.
+        results: what is wanted, (B,Ho,Wo) each, by the names of the kernel's Task; `known` is given.
     """
-    library, (vertical, horizontal) = _library(), axes
-    width = len(horizontal.low)
-    arguments = [
-        *(table.data_ptr(), wide, table.shape[1], split, labels.data_ptr()),
-        *(part.data_ptr() for axis in axes for part in axis),
-    ]
-    results = [
-        best.first[0].data_ptr(),
-        best.second.data_ptr() if with_second else None,
-        *(best.label[0].data_ptr(), best.first[-1].data_ptr(), best.label[-1].data_ptr()),
-    ]
-
-    def work(top: int, bottom: int) -> None:
-        if library.joem_search(*arguments, top, bottom, width, *results):
+    library, features = _library(), work.features
+    _, channels, *_ = features.shape
+    vertical, horizontal = work.axes
+    height, width = len(vertical.low), len(horizontal.low)
+    # Threads of a parent do not live in a process that was forked.
+    threads = max(1, min(torch.get_num_threads(), height // _ROWS)) if os.getpid() == _PROCESS else 1
+    weight, bias = _grouped(work.prototypes, order, work.centre, library.joem_group())
+    tensors = {"centre": work.centre, "weight": weight, "bias": bias, "labels": labels}
+    for name, axis in (("vertical", vertical), ("horizontal", horizontal)):
+        tensors |= {f"{name}_low": axis.low, f"{name}_step": axis.step}
+    for image, own in enumerate(features):
+        pointers = {name: each.data_ptr() for name, each in tensors.items()}
+        pointers |= {name: each[image].data_ptr() for name, each in results.items()}
+        strides = dict(zip(("by_channel", "by_row", "by_column"), own.stride(), strict=True))
+        sizes = {"channels": channels, "classes": len(order), "split": split, "height": height, "width": width}
+        task = _Task(features=own.data_ptr(), **pointers, **strides, **sizes, parts=threads)
+        if threads == 1:
+            library.joem_work(ctypes.byref(task))
+        else:
+            _parallel()(library.joem_work, ctypes.byref(task), threads, 0)
+        if task.wrong == _NO_MEMORY:
             raise MemoryError("there is not enough memory to rank the classes")
-
-    _in_threads(work, len(vertical.low))
-
-
-def squared_norms(features: Tensor, axes: "tuple[Axis, Axis]") -> Tensor:
-    """|v|^2 of every pixel (Ho,Wo) from contiguous features (C,H,W), as `joem.decision.search.squared_norms`."""
-    library, (vertical, horizontal) = _library(), axes
-    channels, high, wide = features.shape
-    products = features.new_empty(4, high, wide)
-    squares = features.new_empty(len(vertical.low), len(horizontal.low))
-    of_axes = [part.data_ptr() for axis in axes for part in axis]
-
-    def multiply(top: int, bottom: int) -> None:
-        library.joem_products(features.data_ptr(), channels, high, wide, top, bottom, products.data_ptr())
-
-    def square(top: int, bottom: int) -> None:
-        sizes = (top, bottom, squares.shape[1])
-        library.joem_squares(products.data_ptr(), high, wide, *of_axes, *sizes, squares.data_ptr())
-
-    _in_threads(multiply, high)
-    _in_threads(square, len(squares))
-    return squares
+        if task.wrong:
+            raise not_finite("features")
 
 
-def _in_threads(work: Callable[[int, int], None], rows: int) -> None:
-    """Call `work` with parts of the rows, in as many threads as torch has. C gives Python's lock away meanwhile."""
-    count = max(1, min(torch.get_num_threads(), rows // _ROWS))
-    own, *others = pairwise(rows * number // count for number in range(count + 1))
-    waiting = [_pool(count, os.getpid()).submit(work, *part) for part in others]
-    work(*own)
-    for each in waiting:
-        each.result()
+def not_finite(name: str) -> JoemError:
+    """What is wrong with features or prototypes that are not all numbers."""
+    return JoemError(f"{name} hold NaN or infinite values, so no class is nearest: check what made them.")
+
+
+def _grouped(prototypes: Tensor, order: Tensor, centre: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """Weights (groups,C,size) and biases (groups * size) of the scores, classes in groups of a size.
+
+    The last group is filled with some class or other, at whose scores nobody looks.
+    """
+    chosen = prototypes[F.pad(order, (0, -len(order) % size))].sub_(centre)
+    bias = torch.linalg.vector_norm(chosen, dim=1).square_().neg_()
+    return chosen.mul_(2).view(-1, size, len(centre)).transpose(1, 2).contiguous(), bias
 
 
 @cache
-def _pool(count: int, process: int) -> ThreadPoolExecutor:
-    """Threads of this process: one that was forked has none of its parent's."""
-    return ThreadPoolExecutor(count - 1, thread_name_prefix="joem-decision")
+def _parallel() -> Any:
+    """GOMP_parallel(function, argument, threads, flags) of the OpenMP library that torch runs with.
+
+    Its threads are awake, as they wait for torch's next operation: none of ours would be in time for a millisecond.
+    """
+    try:
+        found = ctypes.CDLL(None).GOMP_parallel
+    except (AttributeError, OSError, TypeError):
+        return _in_threads
+    found.argtypes, found.restype = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint), None
+    return found
+
+
+def _in_threads(function: Callable[[Any], None], argument: Any, threads: int, _: int) -> None:
+    """The same in threads of Python, where torch runs with another library. C gives Python's lock away."""
+    with ThreadPoolExecutor(threads) as pool:
+        for each in [pool.submit(function, argument) for _ in range(threads)]:
+            each.result()
 
 
 @cache
@@ -119,14 +146,8 @@ def _library() -> Any:
 
 
 def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
-    tensor, number = ctypes.c_void_p, ctypes.c_int64
-    axes = (tensor, tensor, tensor, tensor)
-    three = (number, number, number)
-    library.joem_search.argtypes = (tensor, *three, tensor, *axes, *three, tensor, tensor, tensor, tensor, tensor)
-    library.joem_products.argtypes = (tensor, *three, number, number, tensor)
-    library.joem_squares.argtypes = (tensor, number, number, *axes, *three, tensor)
-    library.joem_search.restype = ctypes.c_int
-    library.joem_products.restype = library.joem_squares.restype = None
+    library.joem_work.argtypes, library.joem_work.restype = (ctypes.c_void_p,), None
+    library.joem_group.restype = ctypes.c_int64
     return library
 
 

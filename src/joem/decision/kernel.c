@@ -1,199 +1,413 @@
-/* The search for the best class of every pixel, cell by cell. See joem/decision/compiled.py for who calls it.
+/* The best classes of every pixel, from features to labels in one go. See joem/decision/compiled.py for who calls it.
 
-A cell is the rectangle between four neighbouring features; what is interpolated inside it lies between the values at
-its corners. A class that is worse at its best corner than another is at its worst corner wins nowhere in the cell, so
-only the others are interpolated. */
+Features are worked on in strips of columns and, within those, some rows at a time, so that all that is needed stays in
+the cache: the features less their centre (`pack`), the score of every class at each of them (`multiply`), and the
+products of neighbours that |v|^2 follows from (`neighbours`). The pixels between two rows of features are searched
+LANES at a time: each class is interpolated along the columns once, and then along the rows for every pixel. */
 
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
+#if defined(__AVX__)
+#include <immintrin.h>
+#endif
 
-#define MOST 256  /* pixels of a cell that are worked on together */
+#if defined(__AVX512F__)
 #define LANES 16
-#define MIN(a, b) ((a) < (b) ? (a) : (b)) /* unlike fminf, one instruction: there are no NaNs here */
-#define MAX(a, b) ((a) > (b) ? (a) : (b))
+#define GROUP 12 /* classes that are multiplied together, twice LANES features each: as many as registers hold */
+#define ROWS 4   /* pixels above one another that are searched together */
+#elif defined(__AVX__)
+#define LANES 8
+#define GROUP 6
+#define ROWS 2
+#else
+#define LANES 4
+#define GROUP 6
+#define ROWS 2
+#endif
 
+#define STRIP 128 /* features in a row that are worked on together */
+#define BLOCK 128 /* classes that are interpolated together */
+#define MOST 16   /* rows of pixels that are searched before classes are interpolated again, a multiple of ROWS */
+#define PITCH (2 * STRIP + 48) /* an odd number of lines: channels must not fall into the same few sets of the cache */
+#define LENGTH (STRIP + 32)    /* of a row of products; both with room for what is read beyond the end */
+
+typedef float Vector __attribute__((vector_size(4 * LANES)));
+typedef int32_t Whole __attribute__((vector_size(4 * LANES)));
+typedef float Anywhere __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+
+/* What is asked for, and where results go: pixels of (height, width), NULL where nothing is known or wanted. compiled.py
+lists the same fields. */
 typedef struct {
-    const float *step;    /* how far each output position is from the feature before it, from 0 to 1 */
-    const int64_t *low;   /* that feature */
-} Axis;
+    const float *features;         /* v */
+    const float *centre;           /* (channels), what v is seen from */
+    const float *weight;           /* (groups, channels, GROUP), 2 (mu - centre) */
+    const float *bias;             /* (groups, GROUP), -|mu - centre|^2 */
+    const int64_t *labels;         /* (classes); neighbours with one label are one class of several prototypes */
+    const int64_t *vertical_low;   /* (height), the row of features before each row of pixels */
+    const float *vertical_step;    /* how far it is from that, from 0 to 1 */
+    const int64_t *horizontal_low; /* (width) */
+    const float *horizontal_step;
+    const float *known;            /* |v|^2, if it was found before */
+    float *squares;                /* |v|^2 */
+    int64_t *label[2];             /* the best class of each side */
+    float *distance[2];            /* to it */
+    float *second;                 /* the distance to the second best class of the first side */
+    int64_t by_channel, by_row, by_column; /* how far apart neighbours among the features are */
+    int64_t channels, classes;
+    int64_t split; /* the first `split` classes are the first side, the others the second */
+    int64_t height, width;
+    int64_t parts; /* into how many parts rows of pixels are cut, for threads to take */
+    int64_t taken; /* how many were */
+    int64_t wrong; /* bits: 1 without memory, 2 if features are not finite */
+} Task;
 
+/* LANES pixels in a row: the feature before the first of them, how far each is from that, and how far beyond. */
 typedef struct {
-    float *first;    /* the best score of every pixel */
-    float *second;   /* the second best; NULL where it is not wanted */
-    int64_t *label;  /* of the best */
-} Best;
+    Vector step;
+    Whole offset;
+    int64_t first;
+    int near; /* whether all of these features are among LANES neighbours */
+    int count;
+} Tile;
 
-/* The classes from `from` up to `to` that can be the best, or the second best if `two`, somewhere in the cell. */
-static int candidates(const float *const corner[4], int from, int to, int two, float *restrict highest,
-                      int32_t *restrict found) {
-    const float *restrict a = corner[0], *restrict b = corner[1], *restrict c = corner[2], *restrict d = corner[3];
-    float best[LANES], next[LANES]; /* the two largest of what classes have at their worst corner, lane by lane */
-    for (int lane = 0; lane < LANES; lane++) best[lane] = next[lane] = -INFINITY;
-    int k = from;
-    for (; k + LANES <= to; k += LANES)
-        for (int lane = 0; lane < LANES; lane++) {
-            int i = k + lane;
-            float low = MIN(MIN(a[i], b[i]), MIN(c[i], d[i]));
-            highest[i] = MAX(MAX(a[i], b[i]), MAX(c[i], d[i]));
-            next[lane] = MAX(next[lane], MIN(low, best[lane]));
-            best[lane] = MAX(best[lane], low);
-        }
-    for (int lane = 0; k < to; k++, lane++) {
-        float low = MIN(MIN(a[k], b[k]), MIN(c[k], d[k]));
-        highest[k] = MAX(MAX(a[k], b[k]), MAX(c[k], d[k]));
-        next[lane] = MAX(next[lane], MIN(low, best[lane]));
-        best[lane] = MAX(best[lane], low);
-    }
-    float first = -INFINITY, second = -INFINITY;
-    for (int lane = 0; lane < LANES; lane++) {
-        second = MAX(second, MAX(next[lane], MIN(first, best[lane])));
-        first = MAX(first, best[lane]);
-    }
-    float bound = two ? second : first;
-    int count = 0;
-    for (k = from; k < to; k++) {
-        found[count] = k;
-        count += highest[k] >= bound;
-    }
-    return count;
+/* Some rows of a strip of features. */
+typedef struct {
+    float *packed;        /* (channels, PITCH), less the centre */
+    float *table;         /* (classes, PITCH), scores */
+    float *products;      /* (6, LENGTH), see `neighbours` */
+    Tile *tiles;
+    int64_t left, wide;   /* which columns it is */
+    int64_t first, count; /* which rows are there */
+    int64_t tile_count;
+} Strip;
+
+/* Whether |v|^2 has to be found. */
+static inline int needs_squares(const Task *task) { return !task->known && (task->squares || task->distance[0]); }
+
+static inline Vector load(const float *from) { return *(const Anywhere *)from; }
+static inline void store(float *to, Vector value) { *(Anywhere *)to = value; }
+static inline Vector every(float value) { return value - (Vector){0}; }
+
+/* The larger and the smaller of two values, and `yes` where a > b, else `no`: compilers see no single instruction for
+these in the portable form. */
+#if defined(__AVX512F__)
+static inline Vector larger(Vector a, Vector b) { return _mm512_max_ps(a, b); }
+static inline Vector smaller(Vector a, Vector b) { return _mm512_min_ps(a, b); }
+static inline Whole choose(Vector a, Vector b, Whole yes, Whole no) {
+    return (Whole)_mm512_mask_mov_epi32((__m512i)no, _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ), (__m512i)yes);
+}
+#elif defined(__AVX__)
+static inline Vector larger(Vector a, Vector b) { return _mm256_max_ps(a, b); }
+static inline Vector smaller(Vector a, Vector b) { return _mm256_min_ps(a, b); }
+static inline Whole choose(Vector a, Vector b, Whole yes, Whole no) {
+    return (Whole)_mm256_blendv_ps((__m256)no, (__m256)yes, _mm256_cmp_ps(a, b, _CMP_GT_OQ));
+}
+#else
+static inline Whole choose(Vector a, Vector b, Whole yes, Whole no) { return ((a > b) & yes) | (~(a > b) & no); }
+static inline Vector larger(Vector a, Vector b) { return (Vector)choose(a, b, (Whole)a, (Whole)b); }
+static inline Vector smaller(Vector a, Vector b) { return (Vector)choose(b, a, (Whole)a, (Whole)b); }
+#endif
+
+/* The values before each pixel of a tile. */
+static inline Vector pick(const float *row, const Tile *tile) {
+#if defined(__GNUC__) && !defined(__clang__)
+    if (tile->near) return __builtin_shuffle(load(row + tile->first), tile->offset);
+#endif
+    Vector found;
+    for (int lane = 0; lane < LANES; lane++) found[lane] = row[tile->first + tile->offset[lane]];
+    return found;
 }
 
-/* Rows `top` to `bottom` of the output, one side: the classes from `from` up to `to` of a table (features, classes). */
-static void side(const float *table, int64_t wide, int classes, int from, int to, const int64_t *labels, Axis vertical,
-                 Axis horizontal, int64_t top, int64_t bottom, int64_t width, Best best, float *highest, int32_t *found) {
-    float u[MOST], t[MOST], ut[MOST], value[MOST], second[MOST];
-    int32_t place[MOST];
-    for (int64_t y = top; y < bottom;) {
-        int64_t end_y = y + 1;
-        while (end_y < bottom && vertical.low[end_y] == vertical.low[y]) end_y++;
-        for (int64_t x = 0; x < width;) {
-            int64_t end_x = x + 1;
-            while (end_x < width && end_x - x < MOST && horizontal.low[end_x] == horizontal.low[x]) end_x++;
-            const float *origin = table + (vertical.low[y] * wide + horizontal.low[x]) * classes;
-            const float *const corner[4] = {origin, origin + classes, origin + wide * classes,
-                                            origin + (wide + 1) * classes};
-            int count = candidates(corner, from, to, best.second != NULL, highest, found);
-            int columns = (int)(end_x - x);
-            for (int64_t start = y; start < end_y;) {
-                int rows = (int)(end_y - start) < MOST / columns ? (int)(end_y - start) : MOST / columns;
-                int pixels = rows * columns;
-                for (int row = 0, p = 0; row < rows; row++)
-                    for (int column = 0; column < columns; column++, p++) {
-                        u[p] = horizontal.step[x + column];
-                        t[p] = vertical.step[start + row];
-                        ut[p] = u[p] * t[p];
-                        value[p] = second[p] = -INFINITY;
-                        place[p] = -1;
-                    }
-                for (int number = 0; number < count; number++) {
-                    int32_t k = found[number];
-                    float a = corner[0][k], right = corner[1][k] - a, down = corner[2][k] - a;
-                    float both = corner[3][k] - corner[2][k] - right;
-                    if (best.second) {
-                        for (int p = 0; p < pixels; p++) {
-                            float score = a + right * u[p] + down * t[p] + both * ut[p];
-                            int better = score > value[p];
-                            second[p] = MAX(second[p], MIN(score, value[p]));
-                            value[p] = better ? score : value[p];
-                            place[p] = better ? k : place[p];
-                        }
-                    } else {
-                        for (int p = 0; p < pixels; p++) {
-                            float score = a + right * u[p] + down * t[p] + both * ut[p];
-                            int better = score > value[p];
-                            value[p] = better ? score : value[p];
-                            place[p] = better ? k : place[p];
-                        }
-                    }
+static inline Vector interpolate(const float *row, const Tile *tile) {
+    Vector left = pick(row, tile);
+    return left + tile->step * (pick(row + 1, tile) - left);
+}
+
+/* Rows of features less their centre, into the strip from column `at` on. Gives whether all are finite. */
+static int pack(const Task *task, const Strip *strip, int64_t row, int64_t rows, int64_t at) {
+    int32_t wrong = 0;
+    for (int64_t y = 0; y < rows; y++) {
+        const float *from = task->features + (row + y) * task->by_row + strip->left * task->by_column;
+        float *to = strip->packed + at + y * strip->wide;
+        if (task->by_column == 1) {
+            for (int64_t c = 0; c < task->channels; c++) {
+                const float *restrict source = from + c * task->by_channel;
+                float *restrict target = to + c * PITCH;
+                float centre = task->centre[c];
+                for (int64_t x = 0; x < strip->wide; x += 16) __builtin_prefetch(source + task->by_row + x, 0, 2);
+                for (int64_t x = 0; x < strip->wide; x++) {
+                    int32_t bits;
+                    memcpy(&bits, source + x, sizeof bits);
+                    wrong |= (bits & 0x7f800000) == 0x7f800000;
+                    target[x] = source[x] - centre;
                 }
-                for (int row = 0, p = 0; row < rows; row++)
-                    for (int column = 0; column < columns; column++, p++) {
-                        int64_t pixel = (start + row) * width + x + column;
-                        int better = value[p] > best.first[pixel];
-                        if (best.second)
-                            best.second[pixel] = MAX(MAX(best.second[pixel], second[p]),
-                                                       better ? best.first[pixel] : value[p]);
-                        if (better) {
-                            best.first[pixel] = value[p];
-                            best.label[pixel] = labels[place[p]];
-                        }
-                    }
-                start += rows;
             }
-            x = end_x;
+            continue;
         }
-        y = end_y;
+        for (int64_t c = 0; c < task->channels; c += LANES) /* few at a time, so that lines stay in the cache */
+            for (int64_t x = 0; x < strip->wide; x++) {
+                const float *source = from + x * task->by_column + c * task->by_channel;
+                int64_t most = task->channels - c < LANES ? task->channels - c : LANES;
+                for (int64_t i = 0; i < most; i++) {
+                    float value = source[i * task->by_channel];
+                    int32_t bits;
+                    memcpy(&bits, &value, sizeof bits);
+                    wrong |= (bits & 0x7f800000) == 0x7f800000;
+                    to[(c + i) * PITCH + x] = value - task->centre[c + i];
+                }
+            }
+    }
+    return !wrong;
+}
+
+/* Scores of a group of classes at LANES features, or at twice as many. */
+static inline __attribute__((always_inline)) void multiply_tile(const float *weight, const float *bias, const float *v,
+                                                                int64_t channels, float *table, const int wide) {
+    Vector sums[GROUP][2];
+#pragma GCC unroll 16
+    for (int k = 0; k < GROUP; k++) sums[k][0] = sums[k][1] = every(bias[k]);
+    for (int64_t c = 0; c < channels; c++, v += PITCH, weight += GROUP) {
+        Vector left = load(v), right = wide ? load(v + LANES) : left;
+#pragma GCC unroll 16
+        for (int k = 0; k < GROUP; k++) {
+            sums[k][0] += weight[k] * left;
+            if (wide) sums[k][1] += weight[k] * right;
+        }
+    }
+#pragma GCC unroll 16
+    for (int k = 0; k < GROUP; k++) {
+        store(table + k * PITCH, sums[k][0]);
+        if (wide) store(table + k * PITCH + LANES, sums[k][1]);
     }
 }
 
-/* Improve what was found among other classes. The first `split` classes are the first side, the others the second. */
-int joem_search(const float *table, int64_t wide, int64_t classes, int64_t split, const int64_t *labels,
-                const int64_t *vertical_low, const float *vertical_step, const int64_t *horizontal_low,
-                const float *horizontal_step, int64_t top, int64_t bottom, int64_t width, float *first, float *second,
-                int64_t *label, float *other_first, int64_t *other_label) {
-    float *highest = malloc(classes * sizeof(float));
-    int32_t *found = malloc((classes + 1) * sizeof(int32_t));
-    if (!highest || !found) {
-        free(highest);
-        free(found);
-        return 1;
+/* Scores of all classes at features of the strip, from column `at` on. */
+static void multiply(const Task *task, const Strip *strip, int64_t at, int64_t count) {
+    for (int64_t k = 0; k < task->classes; k += GROUP) {
+        const float *weight = task->weight + k * task->channels, *bias = task->bias + k;
+        float *table = strip->table + k * PITCH;
+        int64_t x = at, end = at + count;
+        for (; x + LANES < end; x += 2 * LANES)
+            multiply_tile(weight, bias, strip->packed + x, task->channels, table + x, 1);
+        if (x < end) multiply_tile(weight, bias, strip->packed + x, task->channels, table + x, 0);
     }
-    Axis vertical = {vertical_step, vertical_low}, horizontal = {horizontal_step, horizontal_low};
-    if (split > 0)
-        side(table, wide, (int)classes, 0, (int)split, labels, vertical, horizontal, top, bottom, width,
-             (Best){first, second, label}, highest, found);
-    if (split < classes)
-        side(table, wide, (int)classes, (int)split, (int)classes, labels, vertical, horizontal, top, bottom, width,
-             (Best){other_first, NULL, other_label}, highest, found);
-    free(highest);
-    free(found);
+}
+
+/* Products of the features of two rows, at `upper` and below it: each with itself and with its right neighbour, in both
+rows; then with the one below; then the two diagonals of the cell together. */
+static void neighbours(const Task *task, const Strip *strip, int64_t upper) {
+    for (int64_t x = 0; x < strip->wide; x += LANES) {
+        Vector own = {0}, right = {0}, own_below = {0}, right_below = {0}, down = {0}, across = {0};
+        const float *v = strip->packed + upper + x, *w = v + strip->wide;
+        for (int64_t c = 0; c < task->channels; c++, v += PITCH, w += PITCH) {
+            Vector a = load(v), b = load(v + 1), d = load(w), e = load(w + 1);
+            own += a * a;
+            right += a * b;
+            own_below += d * d;
+            right_below += d * e;
+            down += a * d;
+            across += a * e + b * d;
+        }
+        Vector found[6] = {own, right, own_below, right_below, down, across};
+        for (int i = 0; i < 6; i++) store(strip->products + i * LENGTH + x, found[i]);
+    }
+}
+
+/* |v|^2 of a tile of pixels as s^2 above + t^2 below + 2 s t between, t the step along the rows and s = 1 - t. */
+static inline void quadratic(const Strip *strip, const Tile *tile, Vector found[3]) {
+    Vector u = tile->step, w = 1 - u;
+    for (int i = 0; i < 3; i++) {
+        const float *squares = strip->products + 2 * i * LENGTH, *mixed = squares + LENGTH;
+        Vector cross = pick(mixed, tile);
+        found[i] = w * w * pick(squares, tile) + u * u * pick(squares + 1, tile) + (i < 2 ? 2.0f : 1.0f) * u * w * cross;
+    }
+}
+
+/* What was found of a tile of pixels in some rows. */
+typedef struct {
+    Vector first[MOST];  /* the best score */
+    Vector second[MOST]; /* that of the second best class */
+    Vector own[MOST];    /* the best of the class whose prototypes are being searched */
+    Whole place[MOST];   /* the prototype with the best score */
+} Found;
+
+/* Search the prototypes from `from` up to `to`, for the second best class too if `two`. */
+static inline __attribute__((always_inline)) void search(const Task *task, const Strip *strip, const float *above,
+                                                         const Tile *tile, int64_t from, int64_t to, const float *steps,
+                                                         int rows, const int two, Found *found) {
+    Vector start[BLOCK], slope[BLOCK];
+    for (int row = 0; row < MOST; row++) {
+        found->first[row] = found->second[row] = found->own[row] = every(-INFINITY);
+        found->place[row] = (int32_t)from - (Whole){0};
+    }
+    for (int64_t k = from; k < to; k += BLOCK) {
+        int count = to - k < BLOCK ? (int)(to - k) : BLOCK;
+        for (int i = 0; i < count; i++) {
+            const float *row = above + (k + i) * PITCH;
+            start[i] = interpolate(row, tile);
+            slope[i] = interpolate(row + strip->wide, tile) - start[i];
+        }
+        for (int row = 0; row < rows; row += ROWS) {
+            Vector best[ROWS], next[ROWS], own[ROWS], step[ROWS];
+            Whole place[ROWS], now = (int32_t)k - (Whole){0};
+#pragma GCC unroll 16
+            for (int r = 0; r < ROWS; r++) {
+                best[r] = found->first[row + r], next[r] = found->second[row + r], own[r] = found->own[row + r];
+                place[r] = found->place[row + r], step[r] = every(steps[row + r]);
+            }
+            for (int i = 0; i < count; i++, now += 1) {
+                /* Which class it is only matters for the second best. */
+                int more = two && k + i + 1 < to && task->labels[k + i + 1] == task->labels[k + i];
+                int less = two && k + i > from && task->labels[k + i - 1] == task->labels[k + i];
+#pragma GCC unroll 16
+                for (int r = 0; r < ROWS; r++) {
+                    Vector score = start[i] + step[r] * slope[i];
+                    if (!more && !less) {
+                        place[r] = choose(score, best[r], now, place[r]);
+                    } else {
+                        place[r] = choose(score, larger(best[r], own[r]), now, place[r]);
+                        score = own[r] = larger(own[r], score);
+                        if (more) continue;
+                        own[r] = every(-INFINITY);
+                    }
+                    if (two) next[r] = larger(next[r], smaller(score, best[r]));
+                    best[r] = larger(best[r], score);
+                }
+            }
+#pragma GCC unroll 16
+            for (int r = 0; r < ROWS; r++) {
+                found->first[row + r] = best[r], found->second[row + r] = next[r], found->own[row + r] = own[r];
+                found->place[row + r] = place[r];
+            }
+        }
+    }
+}
+
+/* Write the distances of a tile of pixels, from their scores. */
+static inline void write_distances(Vector squares, Vector scores, float *to, int count) {
+    Vector found = squares - scores; /* rounding may leave less than nothing */
+    float roots[LANES];
+    store(roots, larger(found, (Vector){0}));
+    for (int lane = 0; lane < LANES; lane++) roots[lane] = sqrtf(roots[lane]);
+    memcpy(to, roots, count * sizeof(float));
+}
+
+/* The pixels of some rows between two rows of features, the upper of which starts at `upper` in the strip. */
+static void between(const Task *task, const Strip *strip, int64_t upper, int64_t y, int rows, int64_t x) {
+    float steps[MOST] = {0};
+    memcpy(steps, task->vertical_step + y, rows * sizeof(float));
+    for (const Tile *tile = strip->tiles; tile < strip->tiles + strip->tile_count; x += tile->count, tile++) {
+        Vector squares[MOST] = {{0}}, parts[3];
+        Found found;
+        if (needs_squares(task)) quadratic(strip, tile, parts);
+        for (int row = 0; (task->squares || task->distance[0]) && row < rows; row++) {
+            int64_t pixel = (y + row) * task->width + x;
+            float t = steps[row], s = 1 - t;
+            if (task->known) memcpy(&squares[row], task->known + pixel, tile->count * sizeof(float));
+            else squares[row] = larger(s * s * parts[0] + t * t * parts[1] + 2 * s * t * parts[2], (Vector){0});
+            if (task->squares) memcpy(task->squares + pixel, &squares[row], tile->count * sizeof(float));
+        }
+        for (int side = 0; side < 2; side++) {
+            if (!task->label[side]) continue;
+            int64_t from = side ? task->split : 0, to = side ? task->classes : task->split;
+            int two = side == 0 && task->second;
+            if (two) search(task, strip, strip->table + upper, tile, from, to, steps, rows, 1, &found);
+            else search(task, strip, strip->table + upper, tile, from, to, steps, rows, 0, &found);
+            for (int row = 0; row < rows; row++) {
+                int64_t pixel = (y + row) * task->width + x;
+                for (int lane = 0; lane < tile->count; lane++)
+                    task->label[side][pixel + lane] = from < to ? task->labels[found.place[row][lane]] : -1;
+                if (task->distance[side])
+                    write_distances(squares[row], found.first[row], task->distance[side] + pixel, tile->count);
+                if (two) write_distances(squares[row], found.second[row], task->second + pixel, tile->count);
+            }
+        }
+    }
+}
+
+/* Make the strip hold the row of features `row` and the one after it, and more of those up to `last`. */
+static int advance(const Task *task, Strip *strip, int64_t row, int64_t last, int64_t capacity) {
+    int64_t kept = 0, wide = strip->wide;
+    if (strip->count && row == strip->first + strip->count - 1) { /* the last one becomes the first */
+        int64_t from = (strip->count - 1) * wide;
+        for (int64_t k = 0; k < task->classes; k++)
+            memcpy(strip->table + k * PITCH, strip->table + k * PITCH + from, wide * sizeof(float));
+        for (int64_t c = 0; needs_squares(task) && c < task->channels; c++)
+            memcpy(strip->packed + c * PITCH, strip->packed + c * PITCH + from, wide * sizeof(float));
+        kept = 1;
+    }
+    int64_t rows = last + 1 - row < capacity ? last + 1 - row : capacity;
+    strip->first = row, strip->count = rows;
+    int finite = pack(task, strip, row + kept, rows - kept, kept * wide);
+    multiply(task, strip, kept * wide, (rows - kept) * wide);
+    return finite;
+}
+
+/* The rows of pixels from `top` up to `bottom` in the columns from `x` up to `end`. */
+static int strip_of_pixels(const Task *task, Strip *strip, int64_t x, int64_t end, int64_t top, int64_t bottom) {
+    const int64_t *low = task->horizontal_low;
+    strip->left = low[x], strip->wide = low[end - 1] + 2 - low[x];
+    strip->tile_count = strip->count = 0;
+    for (int64_t at = x; at < end; at += LANES) {
+        Tile *tile = &strip->tiles[strip->tile_count++];
+        *tile = (Tile){.first = low[at] - strip->left, .count = (int)(end - at < LANES ? end - at : LANES)};
+        for (int lane = 0; lane < tile->count; lane++) {
+            tile->step[lane] = task->horizontal_step[at + lane];
+            tile->offset[lane] = (int32_t)(low[at + lane] - low[at]);
+        }
+        tile->near = tile->offset[tile->count - 1] < LANES;
+    }
+    int64_t capacity = 2 * STRIP / strip->wide, last = task->vertical_low[bottom - 1] + 1;
+    for (int64_t y = top; y < bottom;) {
+        int64_t row = task->vertical_low[y], rows = 1;
+        while (y + rows < bottom && rows < MOST && task->vertical_low[y + rows] == row) rows++;
+        if (!strip->count || row + 1 >= strip->first + strip->count)
+            if (!advance(task, strip, row, last, capacity)) return 2;
+        int64_t upper = (row - strip->first) * strip->wide;
+        if (needs_squares(task)) neighbours(task, strip, upper);
+        between(task, strip, upper, y, (int)rows, x);
+        y += rows;
+    }
     return 0;
 }
 
-/* What one channel of two rows adds to the products of the first row's features, but for the last of them. */
-static void add_products(const float *restrict v, const float *restrict below, int count, float *restrict own,
-                         float *restrict right, float *restrict down, float *restrict across) {
-    for (int x = 0; x < count; x++) {
-        own[x] += v[x] * v[x];
-        right[x] += v[x] * v[x + 1];
-        down[x] += v[x] * below[x];
-        across[x] += v[x] * below[x + 1] + v[x + 1] * below[x];
+/* Whole lines of memory. */
+static void *allocate(size_t bytes) { return aligned_alloc(64, (bytes / 64 + 1) * 64); }
+
+/* The rows of pixels from `top` up to `bottom`. Gives what is wrong, as in the task. */
+static int rows_of_pixels(const Task *task, int64_t top, int64_t bottom) {
+    int64_t groups = (task->classes + GROUP - 1) / GROUP;
+    Strip strip = {
+        .packed = allocate(task->channels * PITCH * sizeof(float)),
+        .table = allocate(groups * GROUP * PITCH * sizeof(float)),
+        .products = allocate(6 * LENGTH * sizeof(float)),
+        .tiles = allocate((task->width + LANES - 1) / LANES * sizeof(Tile)),
+    };
+    int wrong = !strip.packed || !strip.table || !strip.products || !strip.tiles;
+    for (int64_t x = 0; !wrong && x < task->width;) {
+        int64_t end = x + 1;
+        while (end < task->width && task->horizontal_low[end] - task->horizontal_low[x] < STRIP - 1) end++;
+        wrong = strip_of_pixels(task, &strip, x, end, top, bottom);
+        x = end;
+    }
+    free(strip.packed);
+    free(strip.table);
+    free(strip.products);
+    free(strip.tiles);
+    return wrong;
+}
+
+/* Work on parts of a task that no other thread has taken, until there are none. */
+void joem_work(Task *task) {
+    for (;;) {
+        int64_t part = __atomic_fetch_add(&task->taken, 1, __ATOMIC_RELAXED);
+        if (part >= task->parts) return;
+        int64_t top = task->height * part / task->parts, bottom = task->height * (part + 1) / task->parts;
+        int wrong = rows_of_pixels(task, top, bottom);
+        __atomic_fetch_or(&task->wrong, wrong, __ATOMIC_RELAXED);
     }
 }
 
-/* The products of every feature of the rows from `top` up to `bottom` with itself and with its neighbours: right, below,
-and the two diagonals of the cell together. Features are (channels, high, wide), products (4, high, wide). */
-void joem_products(const float *features, int64_t channels, int64_t high, int64_t wide, int64_t top, int64_t bottom,
-                   float *products) {
-    int64_t plane = high * wide, last = wide - 1;
-    for (int64_t y = top; y < bottom; y++) {
-        float *own = products + y * wide, *right = own + plane, *down = right + plane, *across = down + plane;
-        for (int64_t x = 0; x < wide; x++) own[x] = right[x] = down[x] = across[x] = 0;
-        for (int64_t c = 0; c < channels; c++) {
-            const float *v = features + c * plane + y * wide, *below = y + 1 < high ? v + wide : v;
-            add_products(v, below, (int)last, own, right, down, across);
-            own[last] += v[last] * v[last];
-            down[last] += v[last] * below[last];
-        }
-    }
-}
-
-/* |v|^2 of every pixel of some rows: the quadratic form of bilinear interpolation in those products. */
-void joem_squares(const float *products, int64_t high, int64_t wide, const int64_t *vertical_low,
-                  const float *vertical_step, const int64_t *horizontal_low, const float *horizontal_step, int64_t top,
-                  int64_t bottom, int64_t width, float *squares) {
-    const float *own = products, *right = own + high * wide, *down = right + high * wide, *across = down + high * wide;
-    for (int64_t y = top; y < bottom; y++) {
-        float t = vertical_step[y], s = 1 - t;
-        for (int64_t x = 0; x < width; x++) {
-            float u = horizontal_step[x], w = 1 - u;
-            int64_t at = vertical_low[y] * wide + horizontal_low[x], under = at + wide;
-            float above = w * w * own[at] + u * u * own[at + 1] + 2 * u * w * right[at];
-            float below = w * w * own[under] + u * u * own[under + 1] + 2 * u * w * right[under];
-            float between = w * w * down[at] + u * u * down[at + 1] + u * w * across[at];
-            float found = s * s * above + t * t * below + 2 * s * t * between;
-            squares[y * width + x] = found > 0 ? found : 0;
-        }
-    }
-}
+int64_t joem_group(void) { return GROUP; }

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from joem.decision import compiled
-from joem.errors import BadUsage, JoemError
+from joem.errors import BadUsage
 
 BUDGET = 24 << 20
 """Bytes of working memory to stay near; one row of the image and what it is interpolated from always fit."""
@@ -26,6 +26,7 @@ WINDOW = 1 << 21
 _SEEN_BY_GLIBC = 31 << 20  # just below the largest block that glibc adapts to
 BLOCK = 1024  # classes scored together
 _GROUPS = 32  # groups in which the classes of a large block are searched
+_CENTRE_ROWS = 16  # that the centre of the features is found from
 _TILE = 1 << 21  # interpolated scores held at a time, 8 MB: few enough for the cache, enough for all threads
 
 
@@ -89,11 +90,6 @@ class Band(NamedTuple):
     vertical: Axis  # from the h rows
     horizontal: Axis
 
-    @property
-    def axes(self) -> tuple[Axis, Axis]:
-        """Where its rows and columns lie among the features."""
-        return self.vertical, self.horizontal
-
     def pixels(self) -> Pixels:
         """All of its pixels."""
         return _pixels(self.vertical, self.horizontal, self.features.shape[2])
@@ -122,7 +118,16 @@ class Best(NamedTuple):
 
 
 class Work:
-    """Checked inputs, cut into bands of rows and blocks of classes."""
+    """Checked inputs, cut into bands of rows and blocks of classes.
+
+    Attributes:
+        features: v, at least two rows and columns.
+        prototypes: mu.
+        centre: a point amid the features, which v and mu are seen from.
+        size: (Ho,Wo) of what is wanted.
+        axes: where its rows and columns lie among the features.
+        is_compiled: whether the kernel does the work, which looks for values that are not finite too.
+    """
 
     def __init__(
         self, features: Tensor, prototypes: Tensor, size: Sequence[int] | None, centre: Tensor | None = None
@@ -132,14 +137,18 @@ class Work:
         whole = _checked_window((height, width) if size is None else size)
         self.size, self._height = (whole.bottom - whole.top, whole.width), whole.height
         self.dtype = torch.promote_types(torch.promote_types(features.dtype, prototypes.dtype), torch.float32)
+        self.prototypes = prototypes.to(self.dtype)
+        self.is_compiled = compiled.is_usable(self.prototypes)
+        if self.is_compiled:
+            features = features.to(self.dtype)
+        elif not _is_finite(features):
+            raise compiled.not_finite("features")
         # A lone row or column is repeated, so that every feature has neighbours.
-        self._features = features.expand(batch, channels, max(height, 2), max(width, 2))
-        self.centre = features.mean((0, 2, 3), dtype=self.dtype) if centre is None else centre
-        self.prototypes = prototypes.to(self.dtype) - self.centre
-        self.is_compiled = compiled.is_usable(self.centre)
-        source = self._features.shape[2:]
-        down, self._horizontal = map(partial(_axis, like=self.centre), source, (whole.height, whole.width))
-        self._vertical = Axis(*(part[whole.rows] for part in down))
+        self.features = features.expand(batch, channels, max(height, 2), max(width, 2))
+        self.centre = _centre(features, self.dtype) if centre is None else centre
+        source = self.features.shape[2:]
+        down, across = map(partial(_axis, like=self.centre), source, (whole.height, whole.width))
+        self.axes = Axis(*(part[whole.rows] for part in down)), across
 
     def blocks(self, *sides: Tensor) -> list[Block]:
         """The classes of one or two sides in blocks, each with its part of every side."""
@@ -148,9 +157,6 @@ class Work:
 
     def _block(self, sides: Sequence[Tensor]) -> Block:
         classes = sum(map(len, sides))
-        if self.is_compiled:
-            labels = torch.cat(list(sides))
-            return Block(labels, *affine(self.prototypes[labels]), classes, len(sides[0]))
         per_group = math.ceil(classes / _GROUPS) if classes > 2 * _GROUPS else 1
         while per_group > 1 and sum(math.ceil(len(side) / per_group) for side in sides) > _GROUPS:
             per_group += 1
@@ -161,7 +167,7 @@ class Work:
             for side, n in zip(sides, groups, strict=True)
         ]
         labels = torch.cat(filled, 1).flatten().to(self.prototypes.device)
-        weight, bias = affine(self.prototypes[labels])
+        weight, bias = affine(self.prototypes[labels] - self.centre)
         return Block(labels, weight, bias.masked_fill(labels < 0, _hopeless(bias.dtype)), sum(groups), groups[0])
 
     def each_band(self, work: Callable[[Band], None]) -> None:
@@ -170,22 +176,28 @@ class Work:
         # this size come and go: a quarter of the time with many classes.
         torch.empty(_SEEN_BY_GLIBC, dtype=torch.uint8, device="cpu")
         rows = self._rows_per_band()
-        for image, start in itertools.product(range(len(self._features)), range(0, self.size[0], rows)):
+        for image, start in itertools.product(range(len(self.features)), range(0, self.size[0], rows)):
             work(self._band(image, slice(start, min(start + rows, self.size[0]))))
 
     def _rows_per_band(self) -> int:
-        _, channels, height, width = self._features.shape
+        _, channels, height, width = self.features.shape
         classes = len(self.prototypes)
         # Numbers held per row: some for each pixel, and the features and scores below it in two copies.
         numbers = 32 * self.size[1] + 2 * width * (channels + min(classes, BLOCK)) * height / self._height
-        bands = math.ceil(self.size[0] * numbers * self.dtype.itemsize / (BUDGET / 2 if self.is_compiled else BUDGET))
+        bands = math.ceil(self.size[0] * numbers * self.dtype.itemsize / BUDGET)
         return math.ceil(self.size[0] / bands)
 
     def _band(self, image: int, rows: slice) -> Band:
-        low, step = (part[rows] for part in self._vertical)
+        vertical, horizontal = self.axes
+        low, step = (part[rows] for part in vertical)
         first, last = int(low[0]), int(low[-1]) + 1
-        features = self._features[image, :, first : last + 1].to(self.dtype) - self.centre[:, None, None]
-        return Band(image, rows, features.contiguous(), Axis(low - first, step), self._horizontal)
+        features = self.features[image, :, first : last + 1].to(self.dtype) - self.centre[:, None, None]
+        return Band(image, rows, features.contiguous(), Axis(low - first, step), horizontal)
+
+
+def _centre(features: Tensor, dtype: torch.dtype) -> Tensor:
+    """The mean feature (C,) of some rows: rounding is least from amid the features, but any point does."""
+    return features[:, :, :: math.ceil(features.shape[2] / _CENTRE_ROWS)].mean((0, 2, 3), dtype=dtype)
 
 
 def _axis(source: int, target: int, like: Tensor) -> Axis:
@@ -237,8 +249,6 @@ def squared_norms(band: Band) -> Tensor:
         return (a * b).sum(0).T  # columns first, as `along` takes them
 
     v = band.features
-    if compiled.is_usable(v):
-        return compiled.squared_norms(v, band.axes).flatten()
     left, right = v[:, :, :-1], v[:, :, 1:]
     squares = along(band.horizontal, dot(v, v), 2 * dot(left, right)).T
     diagonals = dot(left[:, :-1], right[:, 1:]) + dot(right[:, :-1], left[:, 1:])
@@ -246,24 +256,12 @@ def squared_norms(band: Band) -> Tensor:
     return along(band.vertical, squares, 2 * products).flatten()
 
 
-def find_best(band: Band, blocks: list[Block], sides: int, with_second: bool = False) -> Best:
+def find_best(band: Band, blocks: list[Block], with_second: bool = False) -> Best:
     """The best of all blocks; -inf and -1 where a side has no class."""
-    if compiled.is_usable(band.features):
-        return _find_best_compiled(band, blocks, sides, with_second)
     pixels = band.pixels()
     first, second, label = reduce(_better, (_best_in_block(band, pixels, block, with_second) for block in blocks))
     hopeless = _hopeless(first.dtype) / 2  # interpolation may have changed its last digit
     return Best(F.threshold(first, hopeless, -math.inf), F.threshold(second, hopeless, -math.inf), label)
-
-
-def _find_best_compiled(band: Band, blocks: list[Block], sides: int, with_second: bool) -> Best:
-    pixels = len(band.vertical.low) * len(band.horizontal.low)
-    nothing = band.features.new_full((sides + 1, pixels), -math.inf)
-    best = Best(nothing[1:], nothing[:1], torch.full((sides, pixels), -1))
-    for block in blocks:
-        table = scores(band, block.weight, block.bias)
-        compiled.search(table, band.features.shape[2], block.labels, block.window, band.axes, best, with_second)
-    return best
 
 
 def _better(a: Best, b: Best) -> Best:
@@ -336,9 +334,12 @@ def _check(features: Tensor, prototypes: Tensor) -> None:
         raise BadUsage(
             f"features are on {features.device} but prototypes on {prototypes.device}: move one to the other."
         )
-    for name, tensor in (("features", features), ("prototypes", prototypes)):
-        if not torch.stack(tensor.aminmax()).isfinite().all():
-            raise JoemError(f"{name} hold NaN or infinite values, so no class is nearest: check what made them.")
+    if not _is_finite(prototypes):
+        raise compiled.not_finite("prototypes")
+
+
+def _is_finite(tensor: Tensor) -> bool:
+    return bool(torch.stack(tensor.aminmax()).isfinite().all())
 
 
 def _checked_window(size: Sequence[int]) -> Window:
