@@ -51,7 +51,7 @@ _NUMBERS = (
 class _Task(ctypes.Structure):
     """The kernel's Task, field by field."""
 
-    _fields_ = [  # noqa: RUF012
+    _fields_ = [
         *((name, ctypes.c_void_p) for name in _TENSORS),
         *((name, ctypes.c_int64) for name in _NUMBERS),
     ]
