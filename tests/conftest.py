@@ -179,3 +179,8 @@ def pytest_collection_finish(session):
     """What is loaded by now stays: looking through it for garbage again and again takes a tenth of the time."""
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
+
+
+def pytest_unconfigure(config):
+    """Give it back, or libraries complain at the end that something of theirs was left over."""
+    gc.unfreeze()
