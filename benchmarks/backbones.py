@@ -8,6 +8,7 @@ import sys
 import torch
 
 from _measure import measure_in_turns
+from joem.engine.fabric import bfloat16_works
 from joem.models import build_backbone
 
 NAMES = ("tu-tf_efficientnet_lite0", "tu-resnet18", "tu-convnext_atto", "tu-vit_tiny_patch16_224")
@@ -25,7 +26,7 @@ def variants(name: str, compiled: bool) -> dict:
             plain(pictures)
 
     found = {"plain": lambda: plain(pictures), "channels-last": lambda: last(as_last)}
-    if not name.startswith("tu-vit"):  # torch 2.15's attention in bfloat16 ends the process on some CPUs (SIGILL)
+    if bfloat16_works():  # elsewhere it would end the process
         found["bfloat16"] = mixed
     if compiled:
         fast = torch.compile(plain)
