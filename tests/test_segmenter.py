@@ -202,11 +202,11 @@ def test_confidence_is_that_of_a_slow_loop(segmenter, picture, rule, names):
     assert any(expected.values())
 
 
-def test_confidence_needs_no_other_ranking_where_no_unseen_class_is_taken_before_all(segmenter, picture, monkeypatch):
+def test_confidence_needs_no_other_ranking_where_the_rule_knows_the_second_class(segmenter, picture, monkeypatch):
     scene = segmenter.encode(picture)
     results = [
-        scene.segment(["background", "red circle", "cow"], "cs", gamma=0.3),
-        scene.segment(["background", "cow"]),
+        scene.segment(["background", "red circle", "cow"], "ac", sigma=0.9),
+        scene.segment(["background", "cow"], "ac", sigma=0.9),
     ]
     monkeypatch.setattr(decision, "rank", lambda *_: pytest.fail("ranked again"))
     assert all(result.confidences() for result in results)

@@ -189,7 +189,7 @@ def test_a_new_rule_is_compared_with_the_others(recipe, tmp_path, monkeypatch):
     toy = Rule("toy", "toy", "As CS.", decision.get("cs").turning, GAMMA)
     monkeypatch.setitem(decision.RULES, "toy", toy)
     found = compared(recipe, tmp_path, "joem")
-    assert studies.rule_table(found)[0] == ["hIoU", "NN", "CS", "AC", "TOY"]
+    assert studies.rule_table(found)[0] == ["hIoU", "NN", "CS", "AC", "TOY", "had seen before"]
 
 
 def test_the_ablation_has_the_papers_rows_and_shares_runs(recipe, tmp_path, trainings):
