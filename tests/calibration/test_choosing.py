@@ -137,8 +137,8 @@ def sealed(tiny):
     names = ("red circle", "blue circle", "red cross", "blue cross", "green ring", "green cross", "red ring")
     vocabulary = Vocabulary(("background", *names), ("blue cross", "green ring"), "background")
     unseen = torch.tensor(vocabulary.unseen_indices)
-    pictures = Watched(Scenes(150, 32, classes=names), lambda labels: torch.isin(labels, unseen).any())
-    recipe = tiny.changed(data={"crop": 32}, train={"epochs": 1, "batch_size": 4, "save_every": 0})
+    pictures = Watched(Scenes(300, 32, classes=names), lambda labels: torch.isin(labels, unseen).any())
+    recipe = tiny.changed(data={"crop": 32}, train={"epochs": 1, "batch_size": 8, "save_every": 0})
     return recipe, Problem(vocabulary, "exclude", pictures, Untouchable())
 
 
