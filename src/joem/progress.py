@@ -1,7 +1,7 @@
 """The one progress display: it moves at every step, on a terminal as bars, elsewhere as a line now and then.
 
 Long work says `with progress.show("training", total) as advance:` and calls `advance()` after each step. Work inside
-of work adds a bar below; of several processes only the first shows anything.
+of work adds a bar below, or stands behind it in a line; of several processes only the first shows anything.
 """
 
 import os
@@ -20,6 +20,7 @@ U = TypeVar("U")
 _SECONDS = 10.0  # between two lines where there is no terminal
 _hidden = False
 _display: Any = None  # the bars that are shown now; all work adds to them
+_under_way: list[list[Any]] = []  # where there is no terminal: title, steps done and total of each, outermost first
 
 
 class Advance(Protocol):
@@ -67,7 +68,8 @@ def show(title: str, total: int, done: int = 0) -> Iterator[Advance]:
         with _bar(title, total, done) as advance:
             yield advance
     else:
-        yield _lines(title, total, done)
+        with _lines(title, total, done) as advance:
+            yield advance
 
 
 def track(items: Iterable[T], title: str, total: int | None = None) -> Iterator[T]:
@@ -141,15 +143,20 @@ def _new_display() -> Any:
     return Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=sys.stdout.isatty())
 
 
-def _lines(title: str, total: int, done: int) -> Callable[..., None]:
+@contextmanager
+def _lines(title: str, total: int, done: int) -> Iterator[Advance]:
     """Plain lines for logs, the first after some seconds: quick work leaves none."""
-    told, last = time.monotonic(), ""
+    told, last, own = time.monotonic(), "", [title, done, total]
 
     def advance(steps: int = 1, note: str = "") -> None:
-        nonlocal done, told, last
-        done, last = done + steps, note or last
+        nonlocal told, last
+        own[1], last = own[1] + steps, note or last
         if time.monotonic() - told >= _SECONDS:
             told = time.monotonic()
-            print(f"{title} {done}/{total}  {last}".rstrip(), file=sys.stderr, flush=True)
+            say(f"{', '.join(f'{name} {count}/{of}' for name, count, of in _under_way)}  {last}".rstrip())
 
-    return advance
+    _under_way.append(own)
+    try:
+        yield advance
+    finally:
+        _under_way.remove(own)
