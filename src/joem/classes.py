@@ -124,11 +124,6 @@ class AskedClasses:
         prototypes = dict(zip(words, model.prototypes(tuple(words)), strict=True)) if words else {}
         return cls.of(question, prototypes, known, own, _trained(model) if known else None)
 
-    @property
-    def one_word_each(self) -> bool:
-        """Whether every class has one word, so that the second word is that of the second class."""
-        return self.owners.tolist() == list(range(len(self.names)))
-
     def rank(
         self,
         features: Tensor,
