@@ -146,7 +146,8 @@ def _new_display() -> Any:
 @contextmanager
 def _lines(title: str, total: int, done: int) -> Iterator[Advance]:
     """Plain lines for logs, the first after some seconds: quick work leaves none."""
-    told, last, own = time.monotonic(), "", [title, done, total]
+    own: list[Any] = [title, done, total]
+    told, last = time.monotonic(), ""
 
     def advance(steps: int = 1, note: str = "") -> None:
         nonlocal told, last
