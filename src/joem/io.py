@@ -214,6 +214,17 @@ def read_notes(path: Path) -> dict[str, str] | None:
         return None
 
 
+def read_noted(path: Path, notes: dict[str, str]) -> "dict[str, Tensor] | None":
+    """The tensors of a safetensors file with these notes; None where there is none, or it is damaged."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, "pt") as file:
+            return {name: file.get_tensor(name) for name in file.keys()} if file.metadata() == notes else None  # noqa: SIM118
+    except (OSError, SafetensorError):
+        return None
+
+
 def write_tensors(path: Path, tensors: "dict[str, Tensor]", notes: dict[str, str] | None = None) -> None:
     """Write a safetensors file."""
     from safetensors import SafetensorError

@@ -138,11 +138,12 @@ def read_labels(path: Path, classes: int, colours: Mapping[Colour, int]) -> Tens
             UNREADABLE,
             f"{path.name} (of the kind {mask.mode})",
         )
+    labels: NDArray[np.integer]
     if mask.mode in _COLOURED:
         labels = _from_colours(np.asarray(mask.convert("RGB")), path, colours)
     else:
-        labels = np.asarray(mask.getchannel(0) if mask.mode.endswith("A") else mask).astype(np.int64)
-    wrong = labels[((labels < 0) | (labels >= classes)) & (labels != VOID)]
+        labels = np.asarray(mask.getchannel(0) if mask.mode.endswith("A") else mask)  # of eight bits: quick to look at
+    wrong = labels[((labels < 0) | (labels >= classes)) & (labels != VOID)].astype(np.int64)
     if wrong.size:
         raise FileFault(
             f"Mask {path} holds {_most_frequent(wrong)}, but the classes are 0 to {classes - 1} and void is "
@@ -150,7 +151,7 @@ def read_labels(path: Path, classes: int, colours: Mapping[Colour, int]) -> Tens
             UNKNOWN_LABEL,
             f"{path.name} ({_most_frequent(wrong)})",
         )
-    return torch.from_numpy(labels)
+    return torch.from_numpy(labels.astype(np.int64))
 
 
 def mask_colours(vocabulary: Vocabulary) -> bytes:

@@ -61,10 +61,13 @@ def guard(labels: Tensor, vocabulary: Vocabulary) -> None:
 
     >>> guard(torch.tensor([[0, 255]]), Vocabulary(("cow", "dog"), unseen=("dog",)))
     """
-    counts = torch.bincount(labels.flatten().clamp(min=-1) + 1, minlength=VOID + 2)  # bin 0: negative labels
-    counts[[index + 1 for index in (*vocabulary.seen_indices, VOID)]] = 0
-    if not counts.any():
+    allowed = torch.zeros(VOID + 1, dtype=torch.bool)
+    allowed[[*vocabulary.seen_indices, VOID]] = True
+    values = labels.flatten().cpu()
+    if len(values) == 0 or (_in_range(values) and allowed.index_select(0, values).all()):
         return
+    counts = torch.bincount(values.clamp(min=-1) + 1, minlength=VOID + 2)  # bin 0: negative labels
+    counts[1 : VOID + 2][allowed] = 0
     found = []
     for bin_index in counts.nonzero().flatten().tolist():
         label = bin_index - 1
@@ -75,6 +78,11 @@ def guard(labels: Tensor, vocabulary: Vocabulary) -> None:
         f"Training labels hold {'; '.join(found)}. Only the seen classes and void ({VOID}) may reach a loss: "
         "make the training set with joem.data.seen_only, and check the masks it reads."
     )
+
+
+def _in_range(values: Tensor) -> bool:
+    lowest, highest = values.aminmax()
+    return int(lowest) >= 0 and int(highest) <= VOID
 
 
 class TrainingSet:

@@ -25,7 +25,7 @@ class Basis(NamedTuple):
 
     Attributes:
         fine: the finest of the maps, (B,C,H,W); features are made at its positions.
-        coarse: the other maps and the neighbours' mean, those of one stride in one tensor.
+        coarse: the other maps and the neighbours' mean, those of one stride in one tensor unless they are not joined.
         everywhere: the mean of the last map over the picture, (B,C,1,1).
     """
 
@@ -34,14 +34,16 @@ class Basis(NamedTuple):
     everywhere: Tensor
 
 
-def basis(inputs: FeatureMaps) -> Basis:
-    """What the hypercolumns of maps are made of."""
+def basis(inputs: FeatureMaps, joined: bool = True) -> Basis:
+    """What the hypercolumns of maps are made of; not `joined`, which is quicker where a few positions are gathered."""
     maps, strides = inputs.maps[-LEVELS:], inputs.strides[-LEVELS:]
+    apart, everywhere = (*maps[1:], _neighbours(maps[-1])), maps[-1].mean(dim=(2, 3), keepdim=True)
+    if not joined:
+        return Basis(maps[0], apart, everywhere)
     coarse: dict[int, list[Tensor]] = {}
-    for stride, each in zip((*strides[1:], strides[-1]), (*maps[1:], _neighbours(maps[-1])), strict=True):
+    for stride, each in zip((*strides[1:], strides[-1]), apart, strict=True):
         coarse.setdefault(stride, []).append(each)
-    joined = tuple(torch.cat(each, dim=1) for each in coarse.values())
-    return Basis(maps[0], joined, maps[-1].mean(dim=(2, 3), keepdim=True))
+    return Basis(maps[0], tuple(torch.cat(each, dim=1) for each in coarse.values()), everywhere)
 
 
 def gather(inputs: FeatureMaps | Basis, positions: Tensor | None = None) -> Tensor:
@@ -169,5 +171,7 @@ def _resized(coarse: Tensor, fine: Tensor) -> Tensor:
 def _neighbours(last: Tensor) -> Tensor:
     """The mean of a map over 5x5 neighbours, as many as there are."""
     # On a CPU, pooling is several times faster where the channels of a pixel are neighbours in memory.
-    channels_last = last.contiguous(memory_format=torch.channels_last)
-    return F.avg_pool2d(channels_last, 5, stride=1, padding=2, count_include_pad=False)
+    found = last.contiguous(memory_format=torch.channels_last)
+    for size, padding in (((5, 1), (2, 0)), ((1, 5), (0, 2))):  # ten sums per position instead of twenty-five
+        found = F.avg_pool2d(found, size, stride=1, padding=padding, count_include_pad=False)
+    return found
