@@ -124,6 +124,11 @@ class AskedClasses:
         prototypes = dict(zip(words, model.prototypes(tuple(words)), strict=True)) if words else {}
         return cls.of(question, prototypes, known, own, _trained(model) if known else None)
 
+    @property
+    def one_word_each(self) -> bool:
+        """Whether every class has one word, so that the second word is that of the second class: it costs little."""
+        return self.owners.tolist() == list(range(len(self.names)))
+
     def rank(
         self,
         features: Tensor,
@@ -142,9 +147,9 @@ class AskedClasses:
             known: what `decision.norms` gave.
             on_it: whether examples are on this very picture. Everything on it is like them in light and style, so they
                 are compared with what words find on it, too.
-            second: whether the second seen distance is needed, see `decision.rank`.
+            second: whether the second seen distance is needed, see `decision.rank`; found anyway where it costs little.
         """
-        by_word = self.rank_words(features, size, unseen, known, second)
+        by_word = self.rank_words(features, size, unseen, known, second or self.one_word_each)
         found = self.regions(features) if on_it else None
         return self.with_examples(by_word, features, size, found)
 

@@ -99,7 +99,7 @@ class Scene:
         found = windowed.decide(parts, decision, len(classes.names))
 
         def measured(score: Score | None) -> Iterator[Tensor]:
-            whole = parts if decision.second else parts_of(second=True)[1]
+            whole = parts if decision.second or classes.one_word_each else parts_of(second=True)[1]
             return windowed.compute(whole, found, lambda window, *each: self._rows(window)._sure(score, classes, *each))
 
         result = Result(
