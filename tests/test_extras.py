@@ -42,7 +42,8 @@ def run(absent, words, folder):
 def test_a_photo_is_segmented_by_any_words_without_any_extra(tmp_path):
     absent = {*NEVER, *(module for modules in EXTRAS.values() for module in modules)}
     done = run(absent, ["predict", PHOTO, "--classes", "kitten, wooden floor", "--out", "found", "--json"], tmp_path)
-    assert (done.returncode, done.stderr) == (0, "")
+    told = [line for line in done.stderr.splitlines() if not line.startswith("segmenting ")]  # a slow machine
+    assert (done.returncode, told) == (0, [])
     assert (tmp_path / "found" / "cat" / "mask.png").is_file()
     assert "kitten" in done.stdout
 

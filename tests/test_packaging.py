@@ -170,7 +170,8 @@ def test_a_fresh_environment_segments_a_photo_offline(light, tmp_path):
         [*cut_off(), str(light.parent / "joem"), *words],
         capture_output=True, text=True, check=False, cwd=tmp_path, env={"PATH": os.environ["PATH"], **nowhere},
     )  # fmt: skip
-    assert (done.returncode, done.stderr) == (0, "")
+    told = [line for line in done.stderr.splitlines() if not line.startswith("segmenting ")]  # a slow machine
+    assert (done.returncode, told) == (0, [])
     assert "kitten" in done.stdout
     assert (tmp_path / "found" / "cat" / "overlay.png").is_file()
 
