@@ -82,7 +82,8 @@ def main() -> None:
         own, why = calibration.decide(own, engine.open_problem(own.data, needed=("train",), cache=own.train.cache))
         model = engine.train(own)
         seconds = time.process_time() - started
-        print(f"{why}\nTrained in {seconds:.0f} s of CPU. Kept back: {engine.validate(model)}")
+        kept = engine.validate(model)
+        print(f"{why}\nTrained in {seconds:.0f} s of CPU. Kept back: {kept and kept.scores}")
         elsewhere = replace(own, data=replace(own.data, root=str(more)))
         problem = engine.open_problem(elsewhere.data, needed=("val",))
         scored = engine.evaluate(replace(model, recipe=elsewhere), problem, [own.decision, Decision("nn")])
