@@ -84,7 +84,7 @@ def test_the_commands_of_the_page_work(tmp_path, monkeypatch, capsys):
     for folder in ("found", "found-by-example", "found-by-onnx"):
         assert list((tmp_path / folder).rglob("*.png")), folder
     names = {path.name for path in (tmp_path / "my-data").iterdir()}
-    assert names >= {"images", "masks", "classes.txt", "splits"}
+    assert names == {"images", "masks", "classes.txt"}
 
 
 def test_every_kind_of_command_is_on_the_page():

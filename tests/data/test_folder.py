@@ -146,14 +146,6 @@ def test_writing_never_overwrites_and_knows_what_a_mask_can_hold(tmp_path):
     assert "at most 255 classes, the dataset has 256" in failure(data.write_folder, many, tmp_path / "x")
 
 
-def test_a_folder_without_lists_keeps_every_fifth_picture_back(tmp_path):
-    data.write_folder(data.Scenes(11, 32), tmp_path / "data")
-    train, val = (data.Folder(tmp_path / "data", split) for split in ("train", "val"))
-    names = [item.name for item in data.Folder(tmp_path / "data").items]
-    assert [item.name for item in val.items] == names[4::5]
-    assert sorted(item.name for item in (*train.items, *val.items)) == names
-
-
 @pytest.mark.parametrize(
     ("line", "name", "colour"),
     [

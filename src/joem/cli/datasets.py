@@ -164,7 +164,7 @@ def import_masks(
     all that is wrong with the source is told at once.
 
     Example:
-        joem data import coco annotations.json --images photos --out my-data --val 0.2
+        joem data import coco annotations.json --images photos --out my-data
 
     Args:
         format: coco, cityscapes, labelme, cvat, huggingface or mask-rgb.

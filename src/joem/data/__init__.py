@@ -10,14 +10,14 @@ from joem.data.files import as_pixels, open_image, read_image
 from joem.data.guard import TrainingSet, guard, mixed, seen_only
 from joem.data.sampler import EpochSampler
 from joem.data.transforms import Transform, training
-from joem.data.views import Remembered, View, relabel, restrict, showing
+from joem.data.views import Remembered, View, divide, relabel, restrict, showing
 
 if TYPE_CHECKING:
     from joem.data import scenes
     from joem.data.captions import Captioned
     from joem.data.coco_stuff import CocoStuff
     from joem.data.context import Context
-    from joem.data.folder import Folder, check_folder, write_folder
+    from joem.data.folder import Folder, check_folder, has_lists, write_folder
     from joem.data.importing import FORMATS, Imported, import_masks
     from joem.data.preparation import Piece, Preparation, prepare
     from joem.data.registry import KINDS, open
@@ -52,7 +52,9 @@ __all__ = [
     "class_presence",
     "collate",
     "describe",
+    "divide",
     "guard",
+    "has_lists",
     "import_masks",
     "mixed",
     "open",
@@ -72,7 +74,7 @@ _DEFINED_IN = {
     "Captioned": "captions",
     "CocoStuff": "coco_stuff",
     "Context": "context",
-    **dict.fromkeys(("Folder", "check_folder", "write_folder"), "folder"),
+    **dict.fromkeys(("Folder", "check_folder", "has_lists", "write_folder"), "folder"),
     **dict.fromkeys(("FORMATS", "Imported", "import_masks"), "importing"),
     **dict.fromkeys(("Piece", "Preparation", "prepare"), "preparation"),
     **dict.fromkeys(("KINDS", "open"), "registry"),

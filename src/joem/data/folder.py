@@ -23,9 +23,6 @@ IMAGES = SUFFIXES
 MASKS = {".png", ".bmp", ".tif", ".tiff"}
 """How the names of picture and mask files may end."""
 
-KEPT_BACK = ("train", "val")
-"""Splits that a folder without lists has: every fifth picture is kept back from training, to evaluate on."""
-
 _HEX, _BYTE = re.compile(r"#[0-9a-fA-F]{6}"), re.compile(r"[0-9]{1,3}")
 
 
@@ -39,14 +36,19 @@ class Folder(FileDataset):
 
     Args:
         root: the folder that holds all of that.
-        split: a list of picture names in splits/, such as train for splits/train.txt; all pictures if None. Where there
-            is no splits/, val is every fifth picture and train the others.
+        split: a list of picture names in splits/, such as train for splits/train.txt; all pictures if None. What a
+            folder without splits/ is trained and evaluated on is settled by `joem.data.divide`.
     """
 
     def __init__(self, root: str | Path, split: str | None = None) -> None:
         found = _look(Path(root), split)
         found.faults.raise_any(str(root))
         super().__init__(found.vocabulary, found.items, found.palette)
+
+
+def has_lists(root: str | Path) -> bool:
+    """Whether a folder says itself what to train and to evaluate on."""
+    return (Path(root) / "splits").exists()
 
 
 def check_folder(root: str | Path, split: str | None = None) -> FileDataset:
@@ -113,8 +115,6 @@ def _look(folder: Path, split: str | None) -> _Found:
     stems = list(images)
     if not images:
         faults.add(JoemError(f"{folder / 'images'} holds no pictures ({', '.join(sorted(IMAGES))})."))
-    elif split in KEPT_BACK and not (folder / "splits").exists():
-        stems = [stem for number, stem in enumerate(stems) if (number % 5 == 4) == (split == "val")]
     elif split is not None:
         try:
             stems = _read_split(folder, split, images, faults)

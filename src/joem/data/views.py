@@ -180,3 +180,29 @@ def showing(dataset: Dataset, names: Iterable[str]) -> View:
     """
     labels = [dataset.names.index(name) for name in names]
     return View(dataset, class_presence(dataset)[:, labels].any(dim=1).nonzero().flatten().tolist())
+
+
+def divide(dataset: Dataset, unseen: Iterable[str] = ()) -> tuple[View, View]:
+    """The pictures to train on and those to keep back for evaluation, the same whenever it is asked.
+
+    Every picture that shows an unseen class is kept back, since it cannot teach. Of the others it is every fifth, in
+    the order of the rarest class that each shows, so that all classes have their share. The only picture of a class
+    stays.
+
+    Args:
+        dataset: all pictures.
+        unseen: classes no mask of which may teach; empty where their pictures are trained on too.
+
+    >>> from joem.data.scenes import Scenes
+    >>> pictures = Scenes(20, classes=["red circle", "blue star"], only=["red circle"])
+    >>> [len(part) for part in divide(pictures)], [len(part) for part in divide(pictures, ["red circle"])]
+    ([16, 4], [0, 20])
+    """
+    shown = class_presence(dataset)
+    back = shown[:, [dataset.names.index(name) for name in unseen]].any(dim=1)
+    counts = shown[~back].sum(dim=0)
+    fewest, rarest = torch.where(shown, counts, len(dataset) + 1).min(dim=1)
+    order = torch.argsort(rarest, stable=True)
+    usable = order[~back[order] & (fewest[order] > 1)]
+    back[usable[4::5]] = True
+    return View(dataset, (~back).nonzero().flatten().tolist()), View(dataset, back.nonzero().flatten().tolist())

@@ -46,7 +46,7 @@ def open_problem(
         cache: folder that keeps what teachers say of the training pictures.
     """
     unseen = _unseen(settings)
-    opened = {part: _open(settings, part, () if every_mask else unseen) for part in needed}
+    opened = _open(settings, needed, () if every_mask else unseen)
     first = next(iter(opened.values()))
     vocabulary, rule = _roles(settings, first, unseen)
     if settings.transductive and rule == "exclude":
@@ -65,13 +65,23 @@ def _unseen(settings: DataSettings) -> tuple[str, ...]:
     return tuple(settings.unseen) or (data.scenes.vocabulary().unseen if settings.kind == "scenes" else ())
 
 
-def _open(settings: DataSettings, part: str, unseen: tuple[str, ...]) -> Dataset:
-    """Pictures of a split; generated training pictures show no unseen class, as if nobody had met one yet."""
+def _open(settings: DataSettings, needed: Collection[str], unseen: tuple[str, ...]) -> dict[str, Dataset]:
+    """The pictures of every part that is needed, "train" or "val"."""
     if settings.kind == "scenes":
-        count = {"train": settings.train_count, "val": settings.val_count}[part]
-        return data.open("scenes", None, part, count=count, size=settings.size, seed=settings.seed, unseen=unseen)
-    train_split, val_split = settings.splits()
-    return data.open(settings.kind, settings.root, train_split if part == "train" else val_split)
+        return {part: _generated(settings, part, unseen) for part in needed}
+    splits = dict(zip(("train", "val"), settings.splits(), strict=True))
+    if settings.kind != "folder" or splits != {"train": "train", "val": "val"} or data.has_lists(settings.root or ""):
+        return {part: data.open(settings.kind, settings.root, splits[part]) for part in needed}
+    whole = data.open(settings.kind, settings.root, None)
+    idle = unseen if settings.rule == "exclude" and not settings.transductive else ()
+    divided = data.divide(whole, [name for name in idle if name in whole.names])
+    return {part: pictures for part, pictures in zip(("train", "val"), divided, strict=True) if part in needed}
+
+
+def _generated(settings: DataSettings, part: str, unseen: tuple[str, ...]) -> Dataset:
+    """Generated pictures; those to train on show no unseen class, as if nobody had met one yet."""
+    count = {"train": settings.train_count, "val": settings.val_count}[part]
+    return data.open("scenes", None, part, count=count, size=settings.size, seed=settings.seed, unseen=unseen)
 
 
 def _roles(settings: DataSettings, pictures: Dataset, unseen: tuple[str, ...]) -> tuple[Vocabulary, str]:
