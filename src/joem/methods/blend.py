@@ -13,6 +13,7 @@ from joem.errors import BadUsage, choose
 from joem.methods.base import Method, Objective
 from joem.methods.experts import EXPERTS, CosineSettings, Expert, ExpertSettings, NamesTeacher, Novelty, Shared, View
 from joem.methods.experts.names import Which, left_out
+from joem.methods.regions import RegionSettings, share_features
 from joem.models import FeatureMaps, Hypercolumns, Inputs, Trunk, build_trunk, hypercolumn
 from joem.semantics import Semantics, imagenet
 from joem.semantics.giveaways import giveaways
@@ -45,6 +46,7 @@ class BlendSettings(MethodSettings):
             -21k-miil, -22k-ms for classifiers of timm with such a head.
         names_without: further classes for which strict leaves names out.
         names_out: the indices of the names that strict left out; found by rule when a model is made, and kept with it.
+        regions: let the pixels of a thing share their features; null leaves each its own.
     """
 
     name: str = "blend"
@@ -53,6 +55,7 @@ class BlendSettings(MethodSettings):
     names_from: str = imagenet.FIRST
     names_without: Names = ()
     names_out: tuple[int, ...] | None = None
+    regions: RegionSettings | None = None
 
 
 class Blend(Method):
@@ -184,10 +187,14 @@ class Blend(Method):
         return Objective.over_pixels(terms, labels, view.size)
 
     def features(self, inputs: Inputs) -> Tensor:
-        """v, the experts' features side by side."""
+        """v, the experts' features side by side; where the settings have regions, things share theirs."""
         view = self._view(inputs)
         parts = [expert.features(view) for expert in self._experts]
-        return self._beside(self._gated(view, parts))
+        found, regions, classes = self._beside(self._gated(view, parts)), self.settings.regions, self.vocabulary
+        if regions is None:
+            return found
+        rest = [classes.index(name) for name in (classes.background, *classes.taught) if name is not None]
+        return share_features(found, self.prototypes(self.vectors, classes.names), classes.seen_indices, rest, regions)
 
     def _gated(self, view: View, parts: list[Tensor]) -> list[Tensor]:
         """The features with the gates of the experts that have one: what they win, the others of unit length lose."""
