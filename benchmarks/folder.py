@@ -2,8 +2,9 @@
 
     python benchmarks/folder.py --root DIR --classes person,dog,cat,horse,car,bicycle,sheep,cow,bus --unseen cow,bus
 
-The folder has pictures of VOC's train split that show no class but these, taken in turns over the classes; 120 pictures
-of its val split, drawn the same way, score what was trained. `--classes all` takes all twenty.
+The folder has pictures of VOC's train split that show no class but these, taken in turns over the classes. It has no
+lists: what is kept back is settled as for any folder. 120 pictures of VOC's val split, drawn the same way, score what
+was trained too. `--classes all` takes all twenty.
 """
 
 import argparse
@@ -47,7 +48,7 @@ def cut(root: str, split: str, classes: list[str], count: int, seed: int, out: P
                 chosen.append(queue.pop())
     table = np.full(256, 255, np.uint8)
     table[[0, *kept]] = range(len(kept) + 1)
-    for name in ("images", "masks", "splits"):
+    for name in ("images", "masks"):
         (out / name).mkdir(parents=True)
     for index in chosen:
         name = pictures.name(index)
@@ -55,12 +56,6 @@ def cut(root: str, split: str, classes: list[str], count: int, seed: int, out: P
         Image.fromarray(image).save(out / "images" / f"{name}.png")
         Image.fromarray(table[pictures.labels(index).numpy()]).save(out / "masks" / f"{name}.png")
     (out / "classes.txt").write_text("\n".join(["background", *classes]) + "\n")
-    names = sorted(pictures.name(index) for index in chosen)
-    back = names[4::5] if split == "train" else names
-    (out / "splits/val.txt").write_text("\n".join(back) + "\n")
-    (out / "splits/train.txt").write_text(
-        "\n".join(name for name in names if name not in back or split == "val") + "\n"
-    )
 
 
 def main() -> None:
@@ -84,7 +79,7 @@ def main() -> None:
         seconds = time.process_time() - started
         kept = engine.validate(model)
         print(f"{why}\nTrained in {seconds:.0f} s of CPU. Kept back: {kept and kept.scores}")
-        elsewhere = replace(own, data=replace(own.data, root=str(more)))
+        elsewhere = replace(own, data=replace(own.data, root=str(more), val_split=None))
         problem = engine.open_problem(elsewhere.data, needed=("val",))
         scored = engine.evaluate(replace(model, recipe=elsewhere), problem, [own.decision, Decision("nn")])
         for each in scored:

@@ -15,6 +15,7 @@ from joem.engine import Model
 from joem.errors import BadUsage
 from joem.methods.blend import BlendSettings
 from joem.methods.experts import EXPERTS, Expert, ExpertSettings
+from joem.methods.regions import RegionSettings, share_features
 from joem.models import Hypercolumns, ImageNetClassifier, hypercolumn
 from joem.semantics.giveaways import giveaways
 from joem.settings import Count, ModelSettings
@@ -225,7 +226,7 @@ def test_a_model_taught_by_names_trains_saves_takes_a_class_and_new_words(tmp_pa
 
 @pytest.fixture(scope="module")
 def untrained():
-    return fresh_model(make_small("blend"))
+    return fresh_model(make_small("blend", regions={"share": 0.5, "scale": 1.0, "gamma": 1.0}))
 
 
 def test_a_model_that_was_given_a_class_is_saved_and_loaded(untrained, tmp_path):
@@ -237,9 +238,22 @@ def test_a_model_that_was_given_a_class_is_saved_and_loaded(untrained, tmp_path)
 
 
 @pytest.mark.slow
-def test_an_exported_model_has_the_same_prototypes(untrained, tmp_path):
+def test_an_exported_model_has_the_same_prototypes_and_features(untrained, tmp_path):
     pytest.importorskip("onnxruntime")
     onnx.to_onnx(untrained, tmp_path / "model.onnx")
-    names = (*untrained.vocabulary.names, "green dog")
-    found = onnx.OnnxModel.load(tmp_path / "model.onnx").prototypes(names)
-    torch.testing.assert_close(found, untrained.prototypes(names), rtol=1e-4, atol=1e-4)
+    names, exported = (*untrained.vocabulary.names, "green dog"), onnx.OnnxModel.load(tmp_path / "model.onnx")
+    torch.testing.assert_close(exported.prototypes(names), untrained.prototypes(names), rtol=1e-4, atol=1e-4)
+    picture = torch.randint(0, 256, (3, 48, 64), dtype=torch.uint8)
+    torch.testing.assert_close(exported.features(picture), untrained.features(picture), rtol=1e-3, atol=1e-3)
+
+
+@torch.no_grad()
+def test_with_regions_the_features_of_things_are_shared():
+    experts = [small("cosine"), small("mixture")]
+    plain, shared = build(experts), build(experts, regions=RegionSettings(share=0.5, scale=3.0))
+    inputs, words = Hypercolumns(torch.randn(2, SIZE, 3, 4)), list(VOCABULARY.names)
+    own, mu = plain.features(inputs), plain.prototypes(plain.vectors, words)
+    seen, settings = [0, 1, 3, 4], shared.settings.regions
+    torch.testing.assert_close(shared.features(inputs), share_features(own, mu, seen, [0], settings))
+    assert torch.equal(shared.prototypes(shared.vectors, words), mu)
+    assert not torch.equal(shared.features(inputs), own)
