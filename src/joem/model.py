@@ -97,7 +97,7 @@ class Model:
         if method.training:  # it takes a while to find out that it is not
             method.eval()
         pictures = method.trunk.normalised(pixels)[None].to(self._device)
-        return method.features(method.trunk.for_inference()(pictures))
+        return method.for_inference().features(method.trunk.for_inference()(pictures))
 
     @property
     def _device(self) -> torch.device:

@@ -257,3 +257,19 @@ def test_with_regions_the_features_of_things_are_shared():
     torch.testing.assert_close(shared.features(inputs), share_features(own, mu, seen, [0], settings))
     assert torch.equal(shared.prototypes(shared.vectors, words), mu)
     assert not torch.equal(shared.features(inputs), own)
+
+
+@torch.no_grad()
+def test_the_form_for_inference_makes_the_same_features_until_a_weight_changes():
+    experts = [small("cosine"), small("mixture"), small("conse", attention=8.0, gate=True), {"kind": "novelty"}]
+    blend = build(experts, names="all")
+    blend.experts[2].frequencies.uniform_(0.5, 1.5)
+    maps = blend.trunk(torch.randn(2, 3, 65, 97))
+    quick = blend.for_inference()
+    torch.testing.assert_close(quick.features(maps), blend.features(maps), atol=1e-4, rtol=1e-4)
+    assert blend.for_inference() is quick
+    blend.experts[0].head.layers[1].weight.mul_(-2)
+    blend.teacher.classifier.bias.normal_()
+    assert blend.for_inference() is not quick
+    torch.testing.assert_close(blend.for_inference().features(maps), blend.features(maps), atol=1e-4, rtol=1e-4)
+    assert set(blend.state_dict()) == set(build(experts, names="all").state_dict())

@@ -182,6 +182,10 @@ class Method(nn.Module, ABC):
         """What the rules compare with prototypes, (B,C,H,W): the encoded pixels themselves, for most methods."""
         return self.encoded(inputs)
 
+    def for_inference(self) -> "Method":
+        """One that makes the same features of a backbone's maps, but for rounding, quicker; itself where none is."""
+        return self
+
     def parameter_groups(self, head_multiplier: float) -> dict[str, list[dict[str, Any]]]:
         """Parameters that learn in the current stage, by optimiser ("visual", "semantic" or "generator").
 

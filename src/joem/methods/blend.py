@@ -15,6 +15,7 @@ from joem.methods.experts import EXPERTS, CosineSettings, Expert, ExpertSettings
 from joem.methods.experts.names import Which, left_out
 from joem.methods.regions import RegionSettings, share_features
 from joem.models import FeatureMaps, Hypercolumns, Inputs, Trunk, build_trunk, hypercolumn
+from joem.models.inference import Derived, replaced
 from joem.semantics import Semantics, imagenet
 from joem.semantics.giveaways import giveaways
 from joem.settings import MethodSettings, ModelSettings, Names, settings
@@ -76,6 +77,7 @@ class Blend(Method):
         self._model = model
         channels, dimension = self.trunk.channels, vectors.shape[1]
         kinds = [EXPERTS[choose("expert", each.kind, EXPERTS)] for each in settings.experts]
+        self._quick: Derived[Blend] = Derived()
         self.teacher: NamesTeacher | None = None
         if settings.names != "none":
             out = (
@@ -189,34 +191,46 @@ class Blend(Method):
     def features(self, inputs: Inputs) -> Tensor:
         """v, the experts' features side by side; where the settings have regions, things share theirs."""
         view = self._view(inputs)
-        parts = [expert.features(view) for expert in self._experts]
-        found, regions, classes = self._beside(self._gated(view, parts)), self.settings.regions, self.vocabulary
+        found = self._beside([expert.features(view) for expert in self._experts], self._gates(view))
+        regions, classes = self.settings.regions, self.vocabulary
         if regions is None:
             return found
         rest = [classes.index(name) for name in (classes.background, *classes.taught) if name is not None]
         return share_features(found, self.prototypes(self.vectors, classes.names), classes.seen_indices, rest, regions)
 
-    def _gated(self, view: View, parts: list[Tensor]) -> list[Tensor]:
-        """The features with the gates of the experts that have one: what they win, the others of unit length lose."""
+    def _gates(self, view: View) -> list[Tensor | float]:
+        """What the features of every expert are multiplied by: what a gate wins, the others of unit length lose."""
         gates = [expert.gate(view) for expert in self._experts]
         if all(gate is None for gate in gates):
-            return parts
+            return [1.0] * len(gates)
         shares = [1.0 if gate is None else gate for gate in gates]
         of_unit = [(expert.weight, share) for expert, share in zip(self._experts, shares, strict=True) if expert.unit]
         before, after = sum(weight for weight, _ in of_unit), sum(weight * share for weight, share in of_unit)
         return [
-            part * share * (before / after) if expert.unit else part
-            for expert, part, share in zip(self._experts, parts, shares, strict=True)
+            share * (before / after) if expert.unit else 1.0
+            for expert, share in zip(self._experts, shares, strict=True)
         ]
+
+    def for_inference(self) -> "Blend":
+        """With quicker experts, kept until a weight changes."""
+        return self._quick.of([each for each in self.children() if each is not self.trunk], self._quicker)
+
+    def _quicker(self) -> "Blend":
+        teacher = None if self.teacher is None else self.teacher.for_inference()
+        experts = nn.ModuleList(expert.for_inference(teacher) for expert in self._experts)
+        return replaced(self, experts=experts, **({} if teacher is None else {"teacher": teacher}))
 
     def prototypes(self, vectors: Tensor, names: Sequence[str]) -> Tensor:
         """mu, the experts' prototypes side by side."""
-        return self._beside([expert.prototypes(vectors, self.vectors) for expert in self._experts])
+        parts = [expert.prototypes(vectors, self.vectors) for expert in self._experts]
+        return self._beside(parts, [1.0] * len(parts))
 
-    def _beside(self, parts: list[Tensor]) -> Tensor:
+    def _beside(self, parts: list[Tensor], factors: Sequence[Tensor | float]) -> Tensor:
         total = sum(expert.weight for expert in self._experts)
         shares = [math.sqrt(expert.weight / total) for expert in self._experts]
-        return torch.cat([share * part for share, part in zip(shares, parts, strict=True)], dim=1)
+        return torch.cat(
+            [part * (share * factor) for part, share, factor in zip(parts, shares, factors, strict=True)], dim=1
+        )
 
     def _maps(self, inputs: Tensor | FeatureMaps) -> FeatureMaps:
         return inputs if isinstance(inputs, FeatureMaps) else cast(FeatureMaps, self.trunk(inputs))

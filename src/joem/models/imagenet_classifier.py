@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from joem.errors import BadUsage
 from joem.models.backbones.weights import wheel_tensors
+from joem.models.inference import RELU6, FusedConv2d
 from joem.settings import ModelSettings
 
 
@@ -45,3 +46,10 @@ class ImageNetClassifier(nn.Module):
         """Logits at every position of the last map."""
         wide = F.relu6(F.conv2d(last, self.get_buffer("expand"), self.get_buffer("shift")))
         return F.conv2d(wide, self.get_buffer("weight"), self.get_buffer("bias"))
+
+    def for_inference(self) -> nn.Module:
+        """What makes the same logits, but for rounding."""
+        return nn.Sequential(
+            FusedConv2d(self.get_buffer("expand"), self.get_buffer("shift"), RELU6),
+            FusedConv2d(self.get_buffer("weight"), self.get_buffer("bias")),
+        )

@@ -1,6 +1,5 @@
 """The part of a visual encoder that several heads can share: pictures to the maps of a backbone."""
 
-import itertools
 from typing import cast
 
 import torch
@@ -11,6 +10,7 @@ from joem.models.backbones import Backbone, build_backbone, normalisation
 from joem.models.backbones.pyramid import dilate_blocks, move_strides
 from joem.models.backbones.weights import Statistics
 from joem.models.feature_maps import FeatureMaps
+from joem.models.inference import Derived
 from joem.settings import ModelSettings
 
 # A picture that is resized to a shorter side gets no longer than this many times that side.
@@ -48,7 +48,7 @@ class Trunk(nn.Module):
         self.mean, self.std, self.side = mean, std, side
         self.freeze_norm, self.freeze_backbone = freeze_norm, freeze_backbone
         self.channels, self.strides = backbone.channels, backbone.strides
-        self._quick: tuple[list[tuple[int, int]], Trunk] | tuple[()] = ()  # in a tuple, so that it is no part of this
+        self._quick: Derived[Trunk] = Derived()
         if freeze_backbone:
             self.backbone.requires_grad_(False)
 
@@ -76,12 +76,9 @@ class Trunk(nn.Module):
 
     def for_inference(self) -> "Trunk":
         """What makes the same maps, but for rounding, as fast as can be; kept until a weight changes."""
-        weights = itertools.chain(self.backbone.parameters(), self.backbone.buffers())
-        state = [(each.data_ptr(), 0 if each.is_inference() else each._version) for each in weights]
-        if not self._quick or self._quick[0] != state:
-            backbone = self.backbone.for_inference()
-            self._quick = (state, Trunk(backbone, self.mean, self.std, self.side).eval())
-        return self._quick[1]
+        return self._quick.of(
+            [self.backbone], lambda: Trunk(self.backbone.for_inference(), self.mean, self.std, self.side).eval()
+        )
 
     def train(self, mode: bool = True) -> "Trunk":
         """Training mode, except for what is frozen."""

@@ -93,9 +93,7 @@ class ConSE(Expert):
         """a(p), if there is a gate."""
         if not self.settings.gate:
             return None
-        if self._teacher.many:
-            return resized(self._read(view)[:, -1:], view)
-        return resized(F.conv2d(self._posterior(view), self._rarity()[None, :, None, None]), view)
+        return resized(self._read(view)[:, -1:], view)
 
     def _rarity(self) -> Tensor:
         """(median(q) / q_n)^2 of every name."""
@@ -103,15 +101,19 @@ class ConSE(Expert):
         return (middle / self.frequencies).square()
 
     def _read(self, view: View) -> Tensor:
-        """The posterior's mean of the meanings, and of the rarities where there is a gate and there are many names.
+        """The posterior's mean of the meanings, and of the rarities where there is a gate; both share it.
 
-        Attention mixes posteriors of positions, which commutes with the mean: of many names the means are mixed.
+        Attention mixes posteriors of positions, which commutes with the mean: the means, which are fewer, are mixed.
         """
-        if not self._teacher.many:
-            return F.conv2d(self._posterior(view), self.meanings.T[:, :, None, None])
-        gated = self.settings.gate
+        return view.once(self, lambda: self._attend(view, self._means(view)))
+
+    def _means(self, view: View) -> Tensor:
+        """The same without attention."""
+        gated, temperature = self.settings.gate, self.settings.temperature
         columns = torch.cat([self.meanings, self._rarity()[:, None]], dim=1) if gated else self.meanings
-        return view.once(self, lambda: self._attend(view, self._teacher.read(view, columns, self.settings.temperature)))
+        if self._teacher.many:
+            return self._teacher.read(view, columns, temperature)
+        return F.conv2d(self._teacher.posterior(view, temperature), columns.T[:, :, None, None])
 
     @property
     def _teacher(self) -> NamesTeacher:
@@ -119,18 +121,11 @@ class ConSE(Expert):
             raise BadUsage("The expert conse reads a classifier of names: set --method.names strict or all.")
         return self.shared.teacher
 
-    def _posterior(self, view: View) -> Tensor:
-        """The posterior at every position of the last map, mixed by attention; features and gate share it."""
-        return view.once(self, lambda: self._mixed(view))
-
-    def _mixed(self, view: View) -> Tensor:
-        return self._attend(view, self._teacher.posterior(view, self.settings.temperature))
-
-    def _attend(self, view: View, chances: Tensor) -> Tensor:
+    def _attend(self, view: View, values: Tensor) -> Tensor:
         """Values (B,N,h,w) of positions that look alike, mixed by attention if there is one."""
         if self.norm is None:
-            return chances
-        return attend(self.norm(view.last), chances, self.settings.attention)
+            return values
+        return attend(self.norm(view.last), values, self.settings.attention)
 
     def prototypes(self, vectors: Tensor, known: Tensor) -> Tensor:
         """Word vectors of unit length."""

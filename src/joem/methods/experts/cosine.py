@@ -15,6 +15,8 @@ from joem.methods.experts.view import View
 from joem.settings import Positive, Weight, settings
 from joem.vocabulary import VOID
 
+_SHORTEST = 1e-12  # what is shorter stays so
+
 
 @settings
 class CosineSettings(PerceptronSettings):
@@ -136,8 +138,12 @@ class Cosine(PerceptronExpert):
 
     def _unit(self, tensor: Tensor) -> Tensor:
         """Unit length along dimension 1, to which every copy contributes the same."""
-        parts = tensor.reshape(len(tensor), self.settings.copies, -1, *tensor.shape[2:])
-        return F.normalize(parts, dim=2).flatten(1, 2) / math.sqrt(self.settings.copies)
+        copies = self.settings.copies
+        last = tensor.movedim(1, -1)
+        parts = last.reshape(*last.shape[:-1], copies, -1)
+        lengths = torch.linalg.vector_norm(parts, dim=-1, keepdim=True).clamp(min=_SHORTEST)
+        unit: Tensor = parts / (lengths * math.sqrt(copies))
+        return unit.flatten(-2).movedim(-1, 1)
 
     def _cosines(self, features: Tensor, prototypes: Tensor) -> Tensor:
         """Each copy's own cosines, (B * M,K,H,W)."""

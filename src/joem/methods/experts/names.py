@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from joem.methods.experts.view import View
 from joem.models import ImageNetClassifier, TimmClassifier
 from joem.models.backbones.efficientnet_lite import SCALES
+from joem.models.inference import replaced
 from joem.semantics import Semantics, imagenet
 from joem.semantics.giveaways import giveaways
 from joem.settings import ModelSettings
@@ -78,10 +79,15 @@ class NamesTeacher(nn.Module):
         self.classifier.take_weights(model)
         self.vectors.copy_(semantics.vectors(self.words))
 
+    def for_inference(self) -> "NamesTeacher":
+        """One that gives the same posteriors, but for rounding, quicker."""
+        return replaced(self, classifier=self.classifier.for_inference())
+
     def posterior(self, view: View, temperature: float = 1.0) -> Tensor:
         """How likely each name is at every position of the last map, (B,N,h,w)."""
         logits = view.once(NamesTeacher, lambda: self.classifier(view.last))
-        return (logits / temperature).softmax(dim=1)
+        # With the names last: a softmax over a middle dimension takes several times as long.
+        return (logits.movedim(1, -1) / temperature).softmax(dim=-1).movedim(-1, 1)
 
     def at(self, looks: Tensor, temperature: float = 1.0) -> Tensor:
         """How likely each name is where the last map is `looks` (P,C): (P,N)."""

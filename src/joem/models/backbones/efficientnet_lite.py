@@ -7,15 +7,14 @@ Convolutional Neural Networks*, 2019; the lite networks leave out squeeze-and-ex
 
 import copy
 import math
-from itertools import pairwise
 from typing import NamedTuple, cast
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from joem.errors import choose
+from joem.models.inference import RELU6, FusedConv2d, Limits, replaced
 
 SCALES = {
     "tf_efficientnet_lite0": (1.0, 1.0),
@@ -68,12 +67,25 @@ def conv2d_same(
     groups: int,
 ) -> Tensor:
     """Convolution with TensorFlow's padding."""
-    pads: list[int] = []
-    for axis in (1, 0):  # F.pad begins with the last axis
-        size, step, spread = x.shape[2 + axis], stride[axis], dilation[axis]
-        missing = max((-(-size // step) - 1) * step + (weight.shape[2 + axis] - 1) * spread + 1 - size, 0)
-        pads += [missing // 2, missing - missing // 2]
+    down, across = _missing(x, weight, stride, dilation)
+    pads = (across // 2, across - across // 2, down // 2, down - down // 2)  # F.pad begins with the last axis
     return F.conv2d(F.pad(x, pads), weight, bias, stride, 0, dilation, groups)
+
+
+def _missing(x: Tensor, weight: Tensor, stride: tuple[int, ...], dilation: tuple[int, ...]) -> list[int]:
+    """By how many pixels the height and the width of a batch are padded in all."""
+    sizes = zip(x.shape[2:], weight.shape[2:], stride, dilation, strict=True)
+    return [max((-(-size // step) - 1) * step + (own - 1) * spread + 1 - size, 0) for size, own, step, spread in sizes]
+
+
+class _FusedSame(FusedConv2d):
+    """`Conv2dSame` without dilation as a fused convolution, which takes the same padding on both sides only."""
+
+    def kernel(self, x: Tensor) -> tuple[Tensor, tuple[int, ...]]:
+        """Where the odd pixel is at the end, one more is padded before, and the kernel begins with a zero for it."""
+        down, across = _missing(x, self.weight, self.stride, self.dilation)
+        weight = F.pad(self.weight, (across % 2, 0, down % 2, 0)) if across % 2 or down % 2 else self.weight
+        return weight, ((down + 1) // 2, (across + 1) // 2)
 
 
 class _Separable(nn.Module):
@@ -178,15 +190,50 @@ class EfficientNetLite(nn.Module):
         return [pictures, *self.model(pictures)]
 
     def for_inference(self) -> "EfficientNetLite":
-        """A copy with batch norms folded into the convolutions before them, channels last: 1.4 to 1.7 times as fast."""
-        quick = copy.deepcopy(self).eval().requires_grad_(False)
-        for block in list(quick.modules()):
-            layers = list(block.named_children())  # in the order in which they are called
-            for (before, convolution), (after, norm) in pairwise(layers):
-                if isinstance(convolution, nn.Conv2d) and isinstance(norm, nn.BatchNorm2d):
-                    setattr(block, before, fuse_conv_bn_eval(convolution, norm))
-                    setattr(block, after, nn.Identity())
-        return quick.to(memory_format=torch.channels_last)
+        """A copy of convolutions alone, which do the norms, ReLU6 and additions after them in the same pass."""
+        return replaced(self, model=_QuickBody(self.model)).eval()
+
+
+class _QuickBody(nn.Module):
+    """What `_Body` makes, for inference."""
+
+    def __init__(self, body: _Body) -> None:
+        super().__init__()
+        self.stem = _fused(body.conv_stem, body.bn1, RELU6)
+        self.stages = nn.ModuleList(
+            nn.Sequential(*(_QuickBlock(cast(_Separable | _Inverted, block)) for block in stage.children()))
+            for stage in body.blocks
+        )
+
+    def forward(self, x: Tensor) -> list[Tensor]:
+        x, found = self.stem(x), []
+        for index, stage in enumerate(self.stages):
+            x = stage(x)
+            if index in _ENDS:
+                found.append(x)
+        return found
+
+
+class _QuickBlock(nn.Module):
+    """What `_Separable` and `_Inverted` make, for inference."""
+
+    def __init__(self, block: _Separable | _Inverted) -> None:
+        super().__init__()
+        layers = list(block.children())  # convolutions and norms in turns, as they are called
+        *first, last = zip(layers[::2], layers[1::2], strict=True)
+        self.first = nn.Sequential(*(_fused(*pair, RELU6) for pair in first))
+        self.last, self.skips = _fused(*last), block.skips
+
+    def forward(self, x: Tensor) -> Tensor:
+        return cast(Tensor, self.last(self.first(x), x if self.skips else None))
+
+
+def _fused(convolution: nn.Module, norm: nn.Module, limits: Limits | None = None) -> FusedConv2d:
+    """A convolution and the norm after it in one."""
+    own, after = copy.deepcopy(cast(nn.Conv2d, convolution)).eval(), copy.deepcopy(cast(nn.BatchNorm2d, norm)).eval()
+    folded = fuse_conv_bn_eval(own, after)
+    kind, padding = _FusedSame if isinstance(folded, Conv2dSame) else FusedConv2d, cast(tuple[int, ...], own.padding)
+    return kind(folded.weight, folded.bias, limits, folded.stride, padding, folded.dilation, folded.groups)
 
 
 def weight_names(name: str) -> list[str]:

@@ -1,6 +1,5 @@
 """Classification networks of segmentation-models-pytorch as pyramids of maps, and EfficientNet-lite."""
 
-import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ from joem.models.backbones.backbone import Backbone
 from joem.models.backbones.efficientnet_lite import EfficientNetLite
 from joem.models.backbones.weights import load_weights
 from joem.models.feature_maps import FeatureMaps
+from joem.models.inference import replaced
 
 _WHOLE = 32  # pixels: multiples of this suit networks that do not take every size
 
@@ -52,9 +52,7 @@ class Pyramid(Backbone):
         """With the network's own quicker form, where it has one."""
         if not isinstance(self.network, EfficientNetLite):
             return self
-        quick = copy.copy(self)
-        quick._modules = {**self._modules, "network": self.network.for_inference()}
-        return quick
+        return replaced(self, network=self.network.for_inference())
 
     def _maps(self, pictures: Tensor) -> FeatureMaps:
         found = self.network(pictures)

@@ -6,6 +6,7 @@ them, gathered once from a frozen backbone.
 """
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import ClassVar, NamedTuple, cast
 
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 
 from joem.models.feature_maps import FeatureMaps, Hypercolumns
 from joem.models.heads.head import Head
+from joem.models.inference import RELU, FusedConv2d
 from joem.settings import Count, HeadSettings, settings
 
 LEVELS = 3
@@ -108,6 +110,9 @@ class HypercolumnHead(Head):
         hidden: size of the hidden layer.
         relu: whether the features end with a ReLU.
         copies: of how many perceptrons side by side, each with hidden units and features of its own.
+
+    Attributes:
+        sizes: the channels of what is in a `Basis`, one after the other.
     """
 
     settings_class = HypercolumnSettings
@@ -124,7 +129,8 @@ class HypercolumnHead(Head):
     ) -> None:
         super().__init__()
         self.stride = stride(strides)
-        size = sum(inputs[-LEVELS:]) + 2 * inputs[-1]
+        self.sizes = _sizes(inputs[-LEVELS:], strides[-LEVELS:])
+        size = sum(self.sizes)
         layers: list[nn.Module] = [
             # The scale of the channels differs a hundredfold; the statistics are those of the training pixels.
             nn.BatchNorm2d(size, affine=False),
@@ -142,6 +148,17 @@ class HypercolumnHead(Head):
             return cast(Tensor, self.layers(gather(inputs)))
         return cast(Tensor, self.layers[2:](self._first_layer(inputs)))
 
+    def for_inference(self) -> "QuickHypercolumnHead":
+        """What makes the same features of maps, but for rounding."""
+        return QuickHypercolumnHead(self)
+
+    def folded(self) -> tuple[Tensor, Tensor]:
+        """Weight and bias of the first convolution with the normalisation before it."""
+        norm, convolution = cast(nn.BatchNorm2d, self.layers[0]), cast(nn.Conv2d, self.layers[1])
+        scale = (norm.get_buffer("running_var") + norm.eps).rsqrt()
+        weight = convolution.weight * scale[:, None, None]
+        return weight, cast(Tensor, convolution.bias) - (weight[:, :, 0, 0] @ norm.get_buffer("running_mean"))
+
     def _first_layer(self, inputs: FeatureMaps | Basis) -> Tensor:
         """The first convolution of all hypercolumns of a picture, without building them.
 
@@ -149,10 +166,7 @@ class HypercolumnHead(Head):
         convolved where it is coarse: a quarter of the work.
         """
         fine, coarse, everywhere = inputs if isinstance(inputs, Basis) else basis(inputs)
-        norm, convolution = cast(nn.BatchNorm2d, self.layers[0]), cast(nn.Conv2d, self.layers[1])
-        scale = (norm.get_buffer("running_var") + norm.eps).rsqrt()
-        weight = convolution.weight * scale[:, None, None]
-        shift = cast(Tensor, convolution.bias) - (weight[:, :, 0, 0] @ norm.get_buffer("running_mean"))
+        weight, shift = self.folded()
         sizes = [each.shape[1] for each in (fine, *coarse, everywhere)]
         own, *kernels, whole = torch.split(weight, sizes, dim=1)
         convolved = [F.conv2d(each, kernel) for each, kernel in zip(coarse, kernels, strict=True)]
@@ -163,9 +177,43 @@ class HypercolumnHead(Head):
         return result
 
 
+class QuickHypercolumnHead(nn.Module):
+    """A `HypercolumnHead` for inference: nothing of its weights is computed again, and few passes over memory."""
+
+    def __init__(self, head: HypercolumnHead) -> None:
+        super().__init__()
+        weight, shift = head.folded()
+        own, *others = torch.split(weight, head.sizes, dim=1)
+        self.fine = FusedConv2d(own, shift, RELU)
+        *coarse, self.everywhere = map(FusedConv2d, others)
+        self.coarse = nn.ModuleList(coarse)
+        last = cast(nn.Conv2d, head.layers[3])
+        self.last = FusedConv2d(last.weight, last.bias, RELU if len(head.layers) > 4 else None, groups=last.groups)
+
+    def forward(self, inputs: FeatureMaps | Basis) -> Tensor:
+        """Features (B, copies * C, H, W)."""
+        fine, coarse, everywhere = inputs if isinstance(inputs, Basis) else basis(inputs)
+        convolved = [convolution(each) for convolution, each in zip(self.coarse, coarse, strict=True)]
+        convolved[0] = convolved[0] + self.everywhere(everywhere)
+        enlarged = reduce(torch.add, (_resized(each, fine) for each in convolved))
+        return cast(Tensor, self.last(self.fine(fine, enlarged)))
+
+
 def _resized(coarse: Tensor, fine: Tensor) -> Tensor:
     """A map at the positions of a finer one."""
     return F.interpolate(coarse, size=fine.shape[-2:], mode="bilinear", align_corners=False)
+
+
+def _sizes(channels: Sequence[int], strides: Sequence[int]) -> list[int]:
+    """The channels of what is in the `Basis` of maps with these.
+
+    >>> _sizes([40, 112, 320], [8, 16, 16]), _sizes([40, 112, 320], [8, 16, 32])
+    ([40, 752, 320], [40, 112, 640, 320])
+    """
+    coarse: dict[int, int] = {}
+    for stride, count in zip((*strides[1:], strides[-1]), (*channels[1:], channels[-1]), strict=True):
+        coarse[stride] = coarse.get(stride, 0) + count
+    return [channels[0], *coarse.values(), channels[-1]]
 
 
 def _neighbours(last: Tensor) -> Tensor:
