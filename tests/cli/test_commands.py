@@ -5,6 +5,7 @@ import json
 from typing import get_args
 
 import pytest
+import tiny_towers  # noqa: F401  # registers its networks
 import yaml
 from PIL import Image
 
@@ -12,6 +13,8 @@ from conftest import make_tiny
 from joem import cli, engine, recipe
 from joem.cli import scoring
 from joem.data import Scenes, write_folder
+from tiny_clip_files import tiny_clip, write_sentence_folder
+from tiny_clip_files import write_folder as write_folder_of_clip
 
 
 @pytest.fixture
@@ -85,6 +88,33 @@ def test_train_evaluate_predict(tiny_file, tmp_path, capsys):
     (found,) = json.loads(printed)
     assert found["names"] == ["background", "red circle", "purple cow"]
     assert (tmp_path / "seen" / "photo" / "overlay.png").is_file()
+
+
+@pytest.fixture
+def towers(tmp_path):
+    """Text towers as folders, by their kind."""
+    open_clip, transformers = pytest.importorskip("open_clip"), pytest.importorskip("transformers")
+    write_folder_of_clip(tiny_clip(open_clip), tmp_path / "clip")
+    write_sentence_folder(transformers, tmp_path / "sentence")
+    return {kind: f"{kind}:{tmp_path / kind}" for kind in ("clip", "sentence")}
+
+
+def test_text_towers_train_from_the_command_line(towers, tiny_file, tmp_path, capsys):
+    out = tmp_path / "run"
+    code, printed, errors = run(capsys, "train", tiny_file, "--semantics.vectors", towers["sentence"], "--out", out)
+    assert code == 0, errors
+    assert "Trained." in printed
+    small = {"kind": "scenes", "protocol": "null", "size": 48, "train_count": 8, "val_count": 2, "crop": 48}
+    words = [f for key, value in small.items() for f in (f"--data.{key}", value)]
+    words += ["--model.backbone", "tu-tiny_clip", "--model.weights", "none", "--model.side", 48]
+    words += ["--train.cache", tmp_path / "cache", "--train.pixels", 8, "--train.batch_size", 4, "--train.epochs", 1]
+    for recipe_of_clip in ("clip", "clip-tower"):
+        out = tmp_path / recipe_of_clip
+        code, printed, errors = run(
+            capsys, "train", recipe_of_clip, "--semantics.vectors", towers["clip"], *words, "--out", out
+        )
+        assert code == 0, errors
+        assert "Trained." in printed
 
 
 def test_a_bad_picture_does_not_stop_the_others(tiny, tmp_path, capsys):

@@ -5,12 +5,11 @@ import json
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
 
 from joem import semantics
 from joem.errors import BadUsage, JoemError
 from joem.semantics import text_towers
-from tiny_clip_files import tiny_clip, write_folder
+from tiny_clip_files import WORDS, tiny_clip, write_folder, write_sentence_folder
 
 open_clip = pytest.importorskip("open_clip")
 
@@ -104,25 +103,13 @@ def test_towers_of_two_models_do_not_belong_together():
 @pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
 def test_a_sentence_transformers_folder_is_what_transformers_computes(tmp_path, pooling):
     transformers = pytest.importorskip("transformers")
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "photo", "of", "cow", "bus", "red"]
-    (tmp_path / "vocab.txt").write_text("\n".join(words))
     torch.manual_seed(0)
-    config = transformers.BertConfig(
-        vocab_size=len(words), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
-    )
-    model = transformers.BertModel(config).eval()
-    save_file({name: each.clone() for name, each in model.state_dict().items()}, tmp_path / "model.safetensors")
-    config.save_pretrained(tmp_path)
-    transformers.BertTokenizerFast(str(tmp_path / "vocab.txt")).save_pretrained(tmp_path)
-    (tmp_path / "1_Pooling").mkdir()
-    key = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token", "max": "pooling_mode_max_tokens"}
-    (tmp_path / "1_Pooling" / "config.json").write_text(json.dumps({key[pooling]: True}))
-    (tmp_path / "modules.json").write_text(json.dumps([{"type": "sentence_transformers.models.Normalize"}]))
+    model = write_sentence_folder(transformers, tmp_path, pooling)
     found = semantics.load(f"sentence:{tmp_path}", normalise="none", prompt="a photo of a {}").vectors(
         ["cow", "red bus"]
     )
     for row, text in zip(found, ("a photo of a cow", "a photo of a red bus"), strict=True):
-        numbers = [words.index(each) for each in ("[CLS]", *text.split(), "[SEP]")]
+        numbers = [WORDS.index(each) for each in ("[CLS]", *text.split(), "[SEP]")]
         with torch.no_grad():
             states = model(torch.tensor([numbers])).last_hidden_state[0]
         pooled = {"mean": states.mean(0), "cls": states[0], "max": states.amax(0)}[pooling]
