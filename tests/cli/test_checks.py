@@ -101,6 +101,7 @@ def run(tmp_path_factory):
         (["export", "nowhere", "--out", "x.onnx"], 1, "There is no model in nowhere"),
         (["serve", "--model", "nowhere"], 1, "There is no model in nowhere"),
         (["data"], 2, "Say which dataset"),
+        (["data", "--backbones"], 2, "--backbones needs a value: list the backbones of timm whose names hold this word"),
         (["data", "voc", "--root", "nowhere"], 2, "There is no folder nowhere"),
         (["data", "scenes", "--protocol", "nothing"], 2, "Unknown protocol 'nothing'"),
         (["data", "prepare", "voc"], 2, "required: --root"),
