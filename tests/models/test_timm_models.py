@@ -1,11 +1,14 @@
 """Networks of timm against timm itself: every family, any size, and weights in other people's names."""
 
+import logging
+
 import pytest
 import timm
 import torch
 import torch.nn.functional as F
 from safetensors.torch import save_file
 
+from joem.errors import JoemError
 from joem.models import build_backbone
 from joem.models.backbones.exporting import cubic_matrix, dinov3_coordinates, resample_positions
 from tiny_towers import PYRAMIDS, TOKENS, stir
@@ -134,3 +137,19 @@ def test_coordinates_are_those_of_timm(normalize, indexing):
 
     options = {"normalize_coords": normalize, "grid_indexing": indexing, "grid_offset": 0.25}
     assert torch.equal(dinov3_coordinates(3, 5, **options), make_coords_dinov3(3, 5, **options))
+
+
+def test_a_download_that_fails_is_told_once(monkeypatch, caplog):
+    def create(name, pretrained=False, **options):
+        if pretrained:
+            logging.getLogger("huggingface_hub.utils._http").warning("Retrying in 1s [Retry 1/5].")
+            raise OSError("no network")
+        return own(name, **options)
+
+    own = timm.create_model
+    monkeypatch.setattr(timm, "create_model", create)
+    before = logging.getLogger("huggingface_hub").level
+    with pytest.raises(JoemError, match=r"could not be downloaded \(no network\)"):
+        build_backbone("tu-tiny_vit", weights="imagenet")
+    assert caplog.messages == []
+    assert logging.getLogger("huggingface_hub").level == before
