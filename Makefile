@@ -1,4 +1,4 @@
-# `make quickstart` and `make test` each do all their own set-up on a machine with Python 3.11, make and gcc.
+# `make quickstart` and `make test` each do all their own set-up on a machine with Python 3.11 to 3.13, make and gcc.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin

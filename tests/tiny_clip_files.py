@@ -1,4 +1,4 @@
-"""A small CLIP of open_clip with random weights, as a model and as a folder."""
+"""A small CLIP of open_clip and a small sentence encoder, with random weights, as models and as folders."""
 
 import json
 
@@ -22,3 +22,24 @@ def write_folder(model, folder):
     tensors = {name: each.contiguous().clone() for name, each in model.state_dict().items()}
     save_file(tensors, folder / "open_clip_model.safetensors")
     return folder
+
+
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "photo", "of", "cow", "bus", "red"]
+
+
+def write_sentence_folder(transformers, folder, pooling="mean"):
+    """A folder as sentence-transformers publishes models, of `WORDS`; gives the model."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "vocab.txt").write_text("\n".join(WORDS))
+    config = transformers.BertConfig(
+        vocab_size=len(WORDS), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
+    )
+    model = transformers.BertModel(config).eval()
+    save_file({name: each.clone() for name, each in model.state_dict().items()}, folder / "model.safetensors")
+    config.save_pretrained(folder)
+    transformers.BertTokenizerFast(str(folder / "vocab.txt")).save_pretrained(folder)
+    (folder / "1_Pooling").mkdir()
+    key = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token", "max": "pooling_mode_max_tokens"}
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps({key[pooling]: True}))
+    (folder / "modules.json").write_text(json.dumps([{"type": "sentence_transformers.models.Normalize"}]))
+    return model

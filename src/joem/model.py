@@ -18,6 +18,7 @@ from joem.io import atomic_folder, damage_told, read_json, read_tensors, require
 from joem.methods import Method
 from joem.model_description import ADVICE, FORMAT, check_description
 from joem.model_folder import DESCRIPTION, EXAMPLES, WEIGHTS, check_boxed, check_folder, find_model
+from joem.models.trunk import build_trunk
 from joem.recipe import Recipe
 from joem.semantics import Semantics, imagenet, sources, text_towers
 from joem.settings import plain
@@ -76,6 +77,9 @@ class Model:
     def create(cls, recipe: Recipe, vocabulary: Vocabulary) -> "Model":
         """A model with fresh weights, drawn from torch's random numbers."""
         _check_towers(recipe)
+        if recipe.model.weights == "imagenet":  # a download that fails shall do so before words are encoded for minutes
+            with torch.random.fork_rng(devices=[]):
+                build_trunk(recipe.model)
         source = _semantics(recipe, vocabulary)
         vectors = source.vectors(vocabulary.names)
         kind = methods.get(recipe.method.name)

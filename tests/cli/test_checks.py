@@ -55,6 +55,9 @@ def run(tmp_path_factory):
             2,
             "no file of word vectors at gone.vec",
         ),
+        (["train", "scenes", "--semantics.vectors", "sentence:gone"], 2, "no folder of a text tower at 'gone': give sen"),
+        (["train", "scenes", "--semantics.vectors", "glove+clip:gone"], 2, "or NAME@PRETRAINED, as in clip:ViT-B-16@"),
+        (["train", "scenes", "--semantics.vectors", "clip"], 2, "give clip:FOLDER, or NAME@PRETRAINED"),
         (["train", "scenes", "--model.weights", "gone.pth"], 2, "There is no weights file 'gone.pth'"),
         (["train", "lite"], 2, "--data.root DIR"),
         (["train", "lite", "--data.root", "nowhere"], 2, "There is no folder nowhere"),
@@ -98,6 +101,7 @@ def run(tmp_path_factory):
         (["export", "nowhere", "--out", "x.onnx"], 1, "There is no model in nowhere"),
         (["serve", "--model", "nowhere"], 1, "There is no model in nowhere"),
         (["data"], 2, "Say which dataset"),
+        (["data", "--backbones"], 2, "--backbones needs a value: list the backbones of timm whose names hold this word"),
         (["data", "voc", "--root", "nowhere"], 2, "There is no folder nowhere"),
         (["data", "scenes", "--protocol", "nothing"], 2, "Unknown protocol 'nothing'"),
         (["data", "prepare", "voc"], 2, "required: --root"),
@@ -130,3 +134,22 @@ def test_a_plus_in_the_name_of_a_vector_file_is_no_second_source(tmp_path):
     (tmp_path / "a+b").write_text("")
     vector_files(f"word2vec:{tmp_path}/a+b")
     vector_files(f"glove+word2vec:{tmp_path}/a+b+use")
+
+
+def test_every_recipe_in_the_box_passes_where_its_files_are(tmp_path, monkeypatch):
+    from joem import recipe
+    from joem.cli.checks import recipe_files
+
+    monkeypatch.chdir(tmp_path)
+    for name in ("GoogleNews-vectors-negative300.bin", "crawl-300d-2M.vec"):
+        (tmp_path / name).write_text("")
+    for name in recipe.names():
+        recipe_files(name, {"data": {} if name == "scenes" else {"root": str(tmp_path)}})
+
+
+def test_a_folder_of_a_text_tower_may_hold_a_plus(tmp_path):
+    from joem.cli.checks import vector_files
+
+    (tmp_path / "a+b").mkdir()
+    vector_files(f"glove+clip:{tmp_path}/a+b")
+    vector_files(f"sentence:{tmp_path}/a+b")

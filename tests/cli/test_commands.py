@@ -5,6 +5,7 @@ import json
 from typing import get_args
 
 import pytest
+import tiny_towers  # noqa: F401  # registers its networks
 import yaml
 from PIL import Image
 
@@ -12,6 +13,9 @@ from conftest import make_tiny
 from joem import cli, engine, recipe
 from joem.cli import scoring
 from joem.data import Scenes, write_folder
+from joem.semantics import Semantics
+from tiny_clip_files import tiny_clip, write_sentence_folder
+from tiny_clip_files import write_folder as write_folder_of_clip
 
 
 @pytest.fixture
@@ -87,6 +91,33 @@ def test_train_evaluate_predict(tiny_file, tmp_path, capsys):
     assert (tmp_path / "seen" / "photo" / "overlay.png").is_file()
 
 
+@pytest.fixture
+def towers(tmp_path):
+    """Text towers as folders, by their kind."""
+    open_clip, transformers = pytest.importorskip("open_clip"), pytest.importorskip("transformers")
+    write_folder_of_clip(tiny_clip(open_clip), tmp_path / "clip")
+    write_sentence_folder(transformers, tmp_path / "sentence")
+    return {kind: f"{kind}:{tmp_path / kind}" for kind in ("clip", "sentence")}
+
+
+def test_text_towers_train_from_the_command_line(towers, tiny_file, tmp_path, capsys):
+    out = tmp_path / "run"
+    code, printed, errors = run(capsys, "train", tiny_file, "--semantics.vectors", towers["sentence"], "--out", out)
+    assert code == 0, errors
+    assert "Trained." in printed
+    small = {"kind": "scenes", "protocol": "null", "size": 48, "train_count": 8, "val_count": 2, "crop": 48}
+    words = [f for key, value in small.items() for f in (f"--data.{key}", value)]
+    words += ["--model.backbone", "tu-tiny_clip", "--model.weights", "none", "--model.side", 48]
+    words += ["--train.cache", tmp_path / "cache", "--train.pixels", 8, "--train.batch_size", 4, "--train.epochs", 1]
+    for recipe_of_clip in ("clip", "clip-tower"):
+        out = tmp_path / recipe_of_clip
+        code, printed, errors = run(
+            capsys, "train", recipe_of_clip, "--semantics.vectors", towers["clip"], *words, "--out", out
+        )
+        assert code == 0, errors
+        assert "Trained." in printed
+
+
 def test_a_bad_picture_does_not_stop_the_others(tiny, tmp_path, capsys):
     engine.Model.create(tiny, engine.open_problem(tiny.data).vocabulary).save(tmp_path / "m")
     good, bad = save_picture(tmp_path / "good.png"), tmp_path / "bad.png"
@@ -150,6 +181,61 @@ def test_bad_data_in_a_users_folder_end_a_training_with_a_clear_error(tmp_path, 
     code, _, errors = train(["red cross"])
     assert code == 1
     assert "mask" in errors
+
+
+@pytest.fixture
+def own_masks(tmp_path):
+    """A folder of masks, and the words to train on it."""
+
+    def made(count, unseen=()):
+        root = tmp_path / "own"
+        write_folder(Scenes(count, 64, classes=["red circle", "red cross"]), root)
+        own = {"kind": "folder", "root": str(root), "unseen": list(unseen)}
+        (tmp_path / "own.yaml").write_text(yaml.safe_dump(make_tiny(data=own).to_dict()))
+        return root, ["train", tmp_path / "own.yaml", "--out", tmp_path / "run"]
+
+    return made
+
+
+def test_a_training_without_pictures_kept_back_says_so(own_masks, capsys):
+    _, words = own_masks(2)
+    code, printed, errors = run(capsys, *words)
+    assert code == 0, errors
+    assert printed.splitlines()[-1].startswith("No picture was kept back, so nothing can be said of the model. There ")
+    answer = json.loads(run(capsys, *words, "--resume", "--json")[1])
+    assert answer["validation"] is None
+    assert answer["reason"] == printed.splitlines()[-1]
+
+
+def test_a_training_tells_all_faults_of_a_folder_at_once(own_masks, capsys):
+    root, words = own_masks(6)
+    first, second, third, fourth, *_ = sorted((root / "masks").iterdir())
+    for mask in (first, second):
+        Image.new("L", (64, 48)).save(mask)
+    Image.new("L", (64, 64), 77).save(third)
+    fourth.unlink()
+    code, _, errors = run(capsys, *words)
+    assert code == 1
+    assert "1 of 6 pictures have no mask" in errors
+    assert "2 masks of another size than their pictures" in errors
+    assert "holds the value 77 at 4096 pixels" in errors
+    (root / "splits").mkdir()
+    for name, mask in (("train", third), ("val", first)):
+        (root / "splits" / f"{name}.txt").write_text(mask.stem)
+    code, _, errors = run(capsys, *words)
+    assert code == 1
+    assert "holds the value 77 at 4096 pixels" in errors
+    assert f"its mask {first} is 64x48" in errors
+
+
+def test_masks_without_a_class_are_refused_before_words_are_encoded(own_masks, capsys, monkeypatch):
+    root, words = own_masks(3)
+    for mask in (root / "masks").iterdir():
+        Image.new("L", (64, 64)).save(mask)
+    monkeypatch.setattr(Semantics, "vectors", lambda *_: pytest.fail("words were encoded"))
+    code, _, errors = run(capsys, *words)
+    assert code == 1
+    assert "No seen class left" in errors
 
 
 def test_data_folder_finds_pictures_that_cannot_be_read_or_do_not_fit(tmp_path, capsys):

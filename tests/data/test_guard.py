@@ -57,6 +57,9 @@ def test_no_seen_class_left_says_what_was_dropped_and_what_to_do(masks):
     assert f"No seen class left after rule 'exclude': {kept} of {len(masks)} pictures stay" in message
     assert "(unseen: cow)" in message
     assert "Hold out fewer classes" in message
+    assert "255 is void, which is no class" in message
+    none_unseen = failure(data.seen_only, Masks([EMPTY]), Vocabulary(COW.names, background=COW.background), "exclude")
+    assert "other than the background. Add pictures that show a class, or check that the masks hold" in none_unseen
     assert "No seen class left after rule 'ignore'" in failure(data.seen_only, Masks([EMPTY]), COW, "ignore")
 
 

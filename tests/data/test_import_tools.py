@@ -79,6 +79,13 @@ def test_labelme_keeps_pictures_in_its_file_or_elsewhere(tmp_path):
         assert (tmp_path / out / "images" / "a.png").read_bytes() == picture.read_bytes()
 
 
+def test_files_of_another_tool_are_not_taken_for_those_of_labelme(tmp_path):
+    write_json(tmp_path / "instances.json", {"images": [], "annotations": [], "categories": []})
+    write_json(tmp_path / "list.json", [])
+    message = failure(data.import_masks, "labelme", tmp_path, tmp_path / "out")
+    assert "holds no file of labelme, only 2 JSON files of another kind, such as instances.json" in message
+
+
 def test_broken_labelme_files_are_all_told(tmp_path):
     for name in "abcde":
         save_picture(tmp_path / f"{name}.png")

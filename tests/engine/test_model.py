@@ -12,6 +12,7 @@ from joem.engine import Model
 from joem.errors import BadUsage, JoemError
 from joem.io import read_tensors, write_tensors
 from joem.model_description import check_description
+from joem.semantics import Semantics
 
 
 def test_methods_never_hold_vectors_of_unseen_classes(tiny):
@@ -19,6 +20,16 @@ def test_methods_never_hold_vectors_of_unseen_classes(tiny):
     unseen = list(model.vocabulary.unseen_indices)
     assert not model.method.vectors[unseen].any()
     assert model.vectors[unseen].any()
+
+
+def test_a_download_that_fails_does_so_before_words_are_encoded(tiny, monkeypatch):
+    def refuse(settings):
+        raise JoemError("no network")
+
+    monkeypatch.setattr("joem.model.build_trunk", refuse)
+    monkeypatch.setattr(Semantics, "fit", lambda *_: pytest.fail("words were encoded"))
+    with pytest.raises(JoemError, match="no network"):
+        fresh_model(tiny.changed(model={"weights": "imagenet"}))
 
 
 def test_save_and_load_give_the_same_prototypes_for_old_and_new_names(tiny, tmp_path):

@@ -101,6 +101,20 @@ def test_the_old_data_are_scored_before_and_after(old_run, tmp_path):
     assert "the mean IoU of the old classes was" in found.lines()[1]
 
 
+def test_what_is_forgotten_is_measured_on_the_old_data_where_no_picture_is_kept_back(old_run, tmp_path):
+    old, out = old_run
+    data.write_folder(data.scenes.Scenes(1, 32), tmp_path / "one")
+    own = {"kind": "folder", "root": str(tmp_path / "one")}
+    model = replace(old, recipe=started(old.recipe, out).changed(data=own))
+    found = engine.forgetting(model)
+    assert found.images == 0
+    assert found.lines() == [
+        "What it forgot: no picture was kept back to compare on. --from-data DIR takes those of the old data."
+    ]
+    (line,) = engine.forgetting(model, old_root=str(tmp_path)).lines()
+    assert "the mean IoU of the old classes was" in line
+
+
 def test_agreement_is_counted_by_pixels():
     vocabulary = Vocabulary(("background", "cat", "dog", "cow"), (), "background")
     counts = torch.tensor([[50, 1, 1, 0], [2, 6, 0, 0], [0, 1, 1, 0], [0, 0, 0, 0]])  # [old label, new label]

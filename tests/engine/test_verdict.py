@@ -3,7 +3,7 @@
 import torch
 
 from conftest import make_run, make_tiny
-from joem import cli, engine, scores
+from joem import cli, engine, recipe, scores
 from joem.decision import Decision
 from joem.engine import Evaluation
 from joem.vocabulary import Vocabulary
@@ -11,15 +11,26 @@ from joem.vocabulary import Vocabulary
 NAMES = Vocabulary(("background", "cow", "bus"), unseen=("bus",), background="background")
 
 
-def said(confusion) -> str:
+def said(confusion, recipe=None) -> str:
     counts = torch.tensor(confusion)
-    return engine.verdict(Evaluation(Decision(), scores.scores(counts, (2,)), counts, NAMES, 3, 1.0))
+    found = Evaluation(Decision(), scores.scores(counts, (2,)), counts, NAMES, 3, 1.0)
+    return engine.verdict(found, recipe or make_tiny())
 
 
 def test_one_label_for_all_pixels_is_called_so():
     assert said([[900, 0, 0], [60, 1, 0], [39, 0, 0]]).startswith(
         "All pixels are background: the model learned nothing"
     )
+
+
+def test_advice_is_for_the_data_and_the_method_at_hand():
+    nothing, folder = [[900, 0, 0], [60, 1, 0], [39, 0, 0]], {"kind": "folder", "root": "d"}
+    assert said(nothing).endswith("Train longer (--train.steps).")
+    told = said(nothing, make_tiny(data=folder))
+    assert told.endswith("look at the masks (joem data folder --root DIR), add masks or take the recipe folder.")
+    own = recipe.load("folder", {"data": {"root": "d"}})
+    assert said(nothing, own).endswith("add masks or start from a model that knows more (--from voc-names).")
+    assert said(nothing, own.changed(train={"start": "voc-names"})).endswith("--root DIR) or add masks.")
 
 
 def test_worse_than_one_colour_is_called_so():

@@ -1,3 +1,5 @@
+from itertools import islice
+
 from joem import cli
 from joem.models.backbones.listing import known_backbones
 
@@ -14,3 +16,13 @@ def test_networks_are_listed_with_licence_and_size(capsys):
 def test_words_that_no_network_has_are_told(capsys):
     assert cli.main(["data", "--backbones", "nonsense"]) == 2
     assert "timm has no network with 'nonsense'" in capsys.readouterr().err
+
+
+def test_a_word_at_the_start_of_a_part_comes_first():
+    assert [each.name for each in islice(known_backbones("pe_core_tiny"), 1)] == ["tu-vit_pe_core_tiny_patch16_384"]
+    assert "_pe_" in next(known_backbones("pe_")).name
+    assert next(known_backbones("eva")).name.startswith("tu-eva")
+
+
+def test_a_family_is_found_by_the_name_that_people_use():
+    assert next(known_backbones("mobileclip")).name.startswith("tu-fastvit_mci0")

@@ -1,11 +1,15 @@
 """Networks of timm against timm itself: every family, any size, and weights in other people's names."""
 
+import io
+import logging
+
 import pytest
 import timm
 import torch
 import torch.nn.functional as F
 from safetensors.torch import save_file
 
+from joem.errors import JoemError
 from joem.models import build_backbone
 from joem.models.backbones.exporting import cubic_matrix, dinov3_coordinates, resample_positions
 from tiny_towers import PYRAMIDS, TOKENS, stir
@@ -134,3 +138,20 @@ def test_coordinates_are_those_of_timm(normalize, indexing):
 
     options = {"normalize_coords": normalize, "grid_indexing": indexing, "grid_offset": 0.25}
     assert torch.equal(dinov3_coordinates(3, 5, **options), make_coords_dinov3(3, 5, **options))
+
+
+def test_a_download_that_fails_is_told_once(monkeypatch):
+    def create(name, pretrained=False, **options):
+        if pretrained:
+            logging.getLogger("huggingface_hub.utils._http").warning("Retrying in 1s [Retry 1/5].")
+            raise OSError("no network")
+        return own(name, **options)
+
+    own, client, told = timm.create_model, logging.getLogger("huggingface_hub"), io.StringIO()
+    monkeypatch.setattr(timm, "create_model", create)
+    monkeypatch.setattr(client, "handlers", [logging.StreamHandler(told)])
+    before = client.level
+    with pytest.raises(JoemError, match=r"could not be downloaded \(no network\)"):
+        build_backbone("tu-tiny_vit", weights="imagenet")
+    assert told.getvalue() == ""
+    assert client.level == before

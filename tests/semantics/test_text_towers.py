@@ -5,12 +5,11 @@ import json
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
 
 from joem import semantics
 from joem.errors import BadUsage, JoemError
 from joem.semantics import text_towers
-from tiny_clip_files import tiny_clip, write_folder
+from tiny_clip_files import WORDS, tiny_clip, write_folder, write_sentence_folder
 
 open_clip = pytest.importorskip("open_clip")
 
@@ -70,8 +69,43 @@ def test_a_model_finds_its_tower_again_and_says_when_it_is_gone(folder, tmp_path
     saved["spec"] = "clip:gone"
     found = semantics.Semantics.from_provenance(saved, [folder_copy])
     assert torch.equal(found.vectors(["cow"]), space.vectors(["cow"]))
-    with pytest.raises(JoemError, match=r"open_clip_model.safetensors with SHA-256 .* are needed"):
+    told = r"weights of the text tower open_clip_model.safetensors with SHA-256 .* are needed; .*--vectors PATH"
+    with pytest.raises(JoemError, match=told):
         semantics.Semantics.from_provenance(saved)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_vectors_of_a_clip_folder_of_transformers_are_what_it_computes(tmp_path, whole):
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    letters = sorted(set("aphotofcowredbus"))  # words are spelt, since there is no pair of letters to merge
+    words = ["<|startoftext|>", *letters, *(f"{letter}</w>" for letter in letters), "<|endoftext|>"]
+    (tmp_path / "vocab.json").write_text(json.dumps({word: number for number, word in enumerate(words)}))
+    (tmp_path / "merges.txt").write_text("#version: 0.2\n")
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "CLIPTokenizer"}))
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+    text = {**sizes, "vocab_size": len(words), "max_position_embeddings": 40, "projection_dim": 24}
+    text |= {"bos_token_id": 0, "eos_token_id": len(words) - 1, "pad_token_id": len(words) - 1}
+    if whole:
+        config = transformers.CLIPConfig(text_config=text, vision_config=sizes, projection_dim=24)
+        model = transformers.CLIPModel(config).eval()
+    else:
+        model = transformers.CLIPTextModelWithProjection(transformers.CLIPTextConfig(**text)).eval()
+    model.save_pretrained(tmp_path)
+    space = semantics.load(f"clip:{tmp_path}", normalise="none", prompt="a photo of a {}")
+    assert space.dimension == 24
+    found = space.vectors(["cow", "red bus"])
+    for row, name in zip(found, ("cow", "red bus"), strict=True):
+        spelt = [part for each in f"a photo of a {name}".split() for part in (*each[:-1], f"{each[-1]}</w>")]
+        numbers = torch.tensor([[0, *map(words.index, spelt), len(words) - 1]])
+        with torch.no_grad():
+            if whole:
+                pooled = model.text_projection(model.text_model(numbers).pooler_output)[0]
+            else:
+                pooled = model(numbers).text_embeds[0]
+        torch.testing.assert_close(row, pooled / pooled.norm(), rtol=0, atol=1e-5)
+    saved = json.loads(json.dumps(space.provenance()))
+    assert torch.equal(semantics.Semantics.from_provenance(saved).vectors(["cow"]), space.vectors(["cow"]))
 
 
 @pytest.mark.parametrize(
@@ -104,25 +138,13 @@ def test_towers_of_two_models_do_not_belong_together():
 @pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
 def test_a_sentence_transformers_folder_is_what_transformers_computes(tmp_path, pooling):
     transformers = pytest.importorskip("transformers")
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "photo", "of", "cow", "bus", "red"]
-    (tmp_path / "vocab.txt").write_text("\n".join(words))
     torch.manual_seed(0)
-    config = transformers.BertConfig(
-        vocab_size=len(words), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
-    )
-    model = transformers.BertModel(config).eval()
-    save_file({name: each.clone() for name, each in model.state_dict().items()}, tmp_path / "model.safetensors")
-    config.save_pretrained(tmp_path)
-    transformers.BertTokenizerFast(str(tmp_path / "vocab.txt")).save_pretrained(tmp_path)
-    (tmp_path / "1_Pooling").mkdir()
-    key = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token", "max": "pooling_mode_max_tokens"}
-    (tmp_path / "1_Pooling" / "config.json").write_text(json.dumps({key[pooling]: True}))
-    (tmp_path / "modules.json").write_text(json.dumps([{"type": "sentence_transformers.models.Normalize"}]))
+    model = write_sentence_folder(transformers, tmp_path, pooling)
     found = semantics.load(f"sentence:{tmp_path}", normalise="none", prompt="a photo of a {}").vectors(
         ["cow", "red bus"]
     )
     for row, text in zip(found, ("a photo of a cow", "a photo of a red bus"), strict=True):
-        numbers = [words.index(each) for each in ("[CLS]", *text.split(), "[SEP]")]
+        numbers = [WORDS.index(each) for each in ("[CLS]", *text.split(), "[SEP]")]
         with torch.no_grad():
             states = model(torch.tensor([numbers])).last_hidden_state[0]
         pooled = {"mean": states.mean(0), "cls": states[0], "max": states.amax(0)}[pooling]

@@ -11,6 +11,7 @@ from joem.io import read_json
 from joem.model_description import check_description
 
 _ON_DISK = ("voc", "context", "coco-stuff", "folder")  # known here without importing torch; `data.open` knows all
+_TOWERS = ("clip", "sentence")  # of `semantics.SOURCES` those that read a folder
 
 
 def values_of_rule(rule: str | None, values: Mapping[str, float | None]) -> None:
@@ -95,12 +96,18 @@ def weights_file(weights: str) -> None:
 
 
 def vector_files(spec: str) -> None:
-    """Refuse a source of word vectors, such as glove+word2vec:FILE, that names a file which is not there."""
+    """Refuse a source of word vectors, such as glove+word2vec:FILE, that names a file or folder which is not there."""
     sources = re.split(r"\+(?=\w+(?:[:+]|$))", spec)
     for first, source in enumerate(sources):
+        kind, colon, _ = source.partition(":")
         ends = range(first + 1, len(sources) + 1)  # the name of a file may hold a + too
         files = ["+".join(sources[first:end]).partition(":")[2] for end in ends]
-        if ":" in source and not any(Path(file).expanduser().is_file() for file in files):
+        found = [Path(file).expanduser() for file in files if file]
+        if kind in _TOWERS:
+            if not (any(each.exists() for each in found) or (kind == "clip" and "@" in files[0])):
+                by_name = ", or NAME@PRETRAINED, as in clip:ViT-B-16@openai" if kind == "clip" else ""
+                raise BadUsage(f"There is no folder of a text tower at {files[0]!r}: give {kind}:FOLDER{by_name}.")
+        elif colon and not any(each.is_file() for each in found):
             raise BadUsage(
                 f"There is no file of word vectors at {files[0]}: give the path of a .vec, .txt or .bin file, with a "
                 "recipe as --semantics.vectors word2vec:FILE."

@@ -43,7 +43,8 @@ def data(
         write: write images/, masks/ and classes.txt into this folder.
         protocols: list the published protocols.
         recipes: list the recipes in the box.
-        backbones: list the backbones of timm whose names hold this word, with licence and size; nothing is downloaded.
+        backbones: list the backbones of timm whose names hold this word, such as dinov2, clip or mobileclip, with
+            licence and size; nothing is downloaded.
     """
     from joem import protocols as published
     from joem import recipe

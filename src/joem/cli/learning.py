@@ -1,7 +1,8 @@
 """Commands that train: quickstart, train, tune."""
 
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from joem.cli.parser import Changes, Numbers, Told
 from joem.errors import BadUsage
 
 if TYPE_CHECKING:
+    from joem.model import Model
     from joem.recipe import Recipe
 
 
@@ -89,24 +91,54 @@ def train(
     from joem import recipe as recipes
 
     folder = out or Path("runs") / Path(recipe).stem
-    settings = yield from _with_rule(recipes.load(recipe, changes), folder, resume)
-    model = engine.train(settings, folder, resume=resume)
+    settings = recipes.load(recipe, changes)
+    with _all_faults(settings):
+        settings = yield from _with_rule(settings, folder, resume)
+        model = engine.train(settings, folder, resume=resume)
     yield f"Trained. Model: {folder / 'model'}   metrics: {folder / 'metrics*.csv'}"
     told: dict[str, Any] = {
         "model": str(folder / "model"),
         "metrics": sorted(str(path) for path in folder.glob("metrics*.csv")),
     }
-    found = None if no_validation else engine.validate(model)
-    if found is None:
+    if no_validation:
         return {**told, "validation": None}
+    told |= yield from _validated(model)
+    if from_ is not None:
+        forgot = engine.forgetting(model, from_data)
+        yield from forgot.lines()
+        told["forgetting"] = forgot.to_dict()
+    return told
+
+
+def _validated(model: "Model") -> Generator[str, None, dict[str, Any]]:
+    """What a model comes to on pictures kept back; told in a few lines."""
+    from joem import engine
+
+    try:
+        found = engine.validate(model)
+    except BadUsage as error:
+        reason = f"No picture was kept back, so nothing can be said of the model. {error}"
+        yield reason
+        return {"validation": None, "reason": reason}
+    verdict = engine.verdict(found, model.recipe)
     yield f"On {found.images} pictures kept back, by {found.decision}:"
     yield from table("", [("", found.to_dict())])
-    yield engine.verdict(found)
-    told = {**told, "validation": {**found.to_dict(), "verdict": engine.verdict(found)}}
-    forgot = engine.forgetting(model, from_data) if from_ is not None else None
-    if forgot is not None:
-        yield from forgot.lines()
-    return {**told, **({} if forgot is None else {"forgetting": forgot.to_dict()})}
+    yield verdict
+    return {"validation": {**found.to_dict(), "verdict": verdict}}
+
+
+@contextmanager
+def _all_faults(settings: "Recipe") -> Iterator[None]:
+    """Where something is wrong with the files of a folder, tell all that is, not only what was met first."""
+    from joem.data.faults import FaultsFound, FileFault
+    from joem.data.folder import check_lists
+
+    try:
+        yield
+    except (FileFault, FaultsFound):
+        if settings.data.kind == "folder":
+            check_lists(settings.data.root or "", settings.data.splits())
+        raise
 
 
 def _started(changes: Changes, start: str) -> Changes:
@@ -169,8 +201,9 @@ def tune(
 
     settings = recipes.load(recipe, changes)
     folder = out or Path("runs") / f"{Path(recipe).stem}-tuned"
-    problem = engine.open_problem(settings.data, needed=("train",), cache=settings.train.cache)
-    found = calibration.Folds(settings, problem, folder, lambdas, folds, used).tune()
+    with _all_faults(settings):
+        problem = engine.open_problem(settings.data, needed=("train",), cache=settings.train.cache)
+        found = calibration.Folds(settings, problem, folder, lambdas, folds, used).tune()
     columns = [name for name in found.table[0] if name not in {"hiou", "folds"}]
     yield "".join(f"{column:>10}" for column in columns) + f"{'hIoU on held-out seen classes':>32}"
     for row in found.table:

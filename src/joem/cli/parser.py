@@ -51,6 +51,9 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         said = message.removeprefix("argument ").replace(": takes ", " takes ")
+        option, _, lack = said.partition(": ")
+        if lack == "expected one argument":
+            said = f"{option} needs a value: {str(self._option_string_actions[option].help).replace('%%', '%')}"
         raise BadUsage(f"{said}.\nExample: {self.example}\n{self.prog} --help lists what can be given.")
 
 

@@ -11,7 +11,7 @@ from PIL import Image
 from joem import progress
 from joem.data.counts import find_faults
 from joem.data.dataset import Dataset
-from joem.data.faults import Faults, listed
+from joem.data.faults import Faults, FaultsFound, listed
 from joem.data.files import FileDataset, Item, mask_colours, read_list, read_text, write_mask
 from joem.errors import BadUsage, JoemError, choose
 from joem.picture_files import SUFFIXES
@@ -64,6 +64,24 @@ def check_folder(root: str | Path, split: str | None = None) -> FileDataset:
         found.faults.extend(find_faults(dataset))
     found.faults.raise_any(str(root))
     return dataset
+
+
+def check_lists(root: str | Path, splits: Iterable[str | None]) -> None:
+    """Read all pictures of some lists of a folder, of the folder itself where it has no lists, as `check_folder` does.
+
+    Args:
+        root: as for `Folder`.
+        splits: the lists; None stands for all pictures.
+    """
+    faults = Faults()
+    for split in dict.fromkeys(splits if has_lists(root) else (None,)):
+        try:
+            check_folder(root, split)
+        except FaultsFound as found:
+            faults.extend(found.faults)
+        except BadUsage:  # there is no such list
+            continue
+    faults.raise_any(str(root))
 
 
 def write_folder(dataset: Dataset, root: str | Path) -> None:

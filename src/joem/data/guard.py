@@ -41,12 +41,16 @@ def seen_only(dataset: Dataset, vocabulary: Vocabulary, rule: str) -> View:
         keep = (pixels[:, unseen] == 0).all(dim=1)
     foreground = [index for index in vocabulary.seen_indices if vocabulary.names[index] != vocabulary.background]
     if not pixels[keep][:, foreground].any():
+        held_out = ". Add pictures that show a class, or "
+        if unseen:
+            held_out = (
+                f" (unseen: {listed(vocabulary.unseen)}). Hold out fewer classes, add pictures without the unseen "
+                "ones, or "
+            )
         raise JoemError(
             f"No seen class left after rule {rule!r}: {int(keep.sum())} of {len(dataset)} pictures stay, "
-            "without a labelled pixel of a seen class other than the background "
-            f"(unseen: {listed(vocabulary.unseen)}). "
-            "Hold out fewer classes, add pictures without the unseen ones, or check that the masks hold the "
-            f"labels 0 to {len(vocabulary) - 1}, for {VOID} is void."
+            f"without a labelled pixel of a seen class other than the background{held_out}"
+            f"check that the masks hold the labels 0 to {len(vocabulary) - 1}; {VOID} is void, which is no class."
         )
     hidden = set(unseen) if rule == "ignore" else set()
     labels = {label: VOID if label in hidden else label for label in range(VOID)}  # wrong labels stay, for the guard

@@ -106,19 +106,16 @@ def evaluate(model: Model, problem: Problem, decisions: Sequence[Decision]) -> "
     return [scoring.result(seconds) for scoring in scorings]
 
 
-def validate(model: Model, most: int = 200) -> "Evaluation | None":
-    """A short look at the evaluation pictures of a model's own data, by its own rule; None where there are none.
+def validate(model: Model, most: int = 200) -> "Evaluation":
+    """A short look at the evaluation pictures of a model's own data, by its own rule; `BadUsage` where there are none.
 
     Args:
         model: a trained one.
         most: how many pictures, evenly spread over them.
     """
-    try:
-        problem = open_problem(model.recipe.data, needed=("val",))
-    except JoemError:
-        return None
+    problem = open_problem(model.recipe.data, needed=("val",))
     if not len(problem.val):
-        return None
+        raise BadUsage("There are too few pictures. Add some with masks, or list some in splits/val.txt.")
     (found,) = evaluate(model, replace(problem, val=spread_over(problem.val, most)), [model.recipe.decision])
     return found
 

@@ -105,7 +105,7 @@ class Forgetting:
     """What a model forgot of the classes of the model it started from.
 
     Attributes:
-        images: how many pictures were looked at.
+        images: how many pictures were looked at; 0 where none was kept back.
         kept: old class -> share, in percent, of the pixels that the old model gave it and the new one gives it too;
             only classes that the old model saw in these pictures.
         same: the share of all these pixels, nan if there are none.
@@ -123,9 +123,12 @@ class Forgetting:
 
     def lines(self) -> list[str]:
         """What to tell people."""
-        if not self.kept:
+        told = []
+        if not self.images and self.before is None:
+            told = ["What it forgot: no picture was kept back to compare on. --from-data DIR takes those of the old data."]
+        elif self.images and not self.kept:
             told = [f"What it forgot: the old model finds none of its classes in {self.images} pictures to compare on."]
-        else:
+        elif self.images:
             worst = sorted(self.kept.items(), key=lambda pair: pair[1])[:5]
             told = [
                 f"What it forgot: asked for the old classes in {self.images} pictures kept back, it agrees with the "
@@ -163,7 +166,20 @@ def forgetting(model: Model, old_root: str | None = None, most: int = 50) -> For
         most: how many pictures to look at, of the new data; four times as many of the old ones.
     """
     start = Model.load(model.recipe.train.start or "")
-    pictures = spread_over(open_problem(model.recipe.data, needed=("val",)).val, most)
+    compared = _compared(start, model, most)
+    before, after = _on_old_data(start, model, old_root, 4 * most) if old_root else (None, None)
+    old = {name for name in model.recipe.data.unseen if name in start.vocabulary.seen}
+    return Forgetting(*compared, tuple(sorted(old)), before, after)
+
+
+def _compared(start: Model, model: Model, most: int) -> tuple[int, dict[str, float], float]:
+    """On how many pictures of the new data both were asked for the old classes, and where they agree."""
+    try:
+        pictures = spread_over(open_problem(model.recipe.data, needed=("val",)).val, most)
+    except BadUsage:  # no list of evaluation pictures
+        return 0, {}, float("nan")
+    if not len(pictures):
+        return 0, {}, float("nan")
     known, rule = start.vocabulary, start.recipe.decision
     labels: list[Tensor] = []
     for each in (replace(start, recipe=model.recipe), model):
@@ -174,9 +190,7 @@ def forgetting(model: Model, old_root: str | None = None, most: int = 50) -> For
         ]
         labels.append(torch.cat([picture.flatten() for picture in found]))
     counts = scores.confusion(labels[0], labels[1], len(known))
-    before, after = _on_old_data(start, model, old_root, 4 * most) if old_root else (None, None)
-    old = {name for name in model.recipe.data.unseen if name in known.seen}
-    return Forgetting(len(pictures), *_agreement(counts, known), tuple(sorted(old)), before, after)
+    return len(pictures), *_agreement(counts, known)
 
 
 def _agreement(counts: Tensor, vocabulary: Vocabulary) -> tuple[dict[str, float], float]:

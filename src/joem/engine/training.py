@@ -96,12 +96,13 @@ class Run:
     def __post_init__(self) -> None:
         settings = self.recipe.train
         self.fabric.seed_everything(settings.seed, verbose=False)
+        # The one door through which unseen masks may come: a method that says it sees every mask.
+        every_mask = methods.get(self.recipe.method.name).sees_every_mask
+        self.masks = self.problem.vocabulary.with_unseen(()) if every_mask else self.problem.vocabulary
+        data.seen_only(self.problem.train, self.masks, self.problem.rule)  # before words are encoded: it may refuse
         self.model = self.given or first_model(self.recipe, self.problem.vocabulary, self.start)
         self.stages = self.stages or self.model.method.stages
         check_labelling(self.recipe, self.model.method.stages)
-        # The one door through which unseen masks may come: a method that says it sees every mask.
-        every_mask = self.model.method.sees_every_mask
-        self.masks = self.problem.vocabulary.with_unseen(()) if every_mask else self.problem.vocabulary
         self.pictures = self._pictures()
         self.captions = self._captions()
         self.checkpoints = Checkpoints(self.out / "checkpoints") if self.out else None

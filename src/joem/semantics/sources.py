@@ -71,7 +71,8 @@ def restore(text: str, saved: Mapping[str, Any], options: Mapping[str, Any], sea
     request = parse(text, options["prompt"], options["oov"])
     if "file" in saved:
         given = Path(request.file or "").expanduser()
-        found = _locate(saved["file"], saved["sha256"], [given, *search])
+        what = "weights of the text tower" if saved["kind"] in {"clip", "sentence"} else "word vectors"
+        found = _locate(what, saved["file"], saved["sha256"], [given, *search])
         return open_source(request._replace(file=str(found)))
     source = open_source(request)
     installed, package, expected = source.origin()["version"], saved["package"], saved["version"]
@@ -83,7 +84,7 @@ def restore(text: str, saved: Mapping[str, Any], options: Mapping[str, Any], sea
     return source
 
 
-def _locate(name: str, digest: str, search: Iterable[Path]) -> Path:
+def _locate(what: str, name: str, digest: str, search: Iterable[Path]) -> Path:
     """The file with that SHA-256 among the paths; a folder stands for the file of that name in it."""
     candidates = [path / name if path.is_dir() else path for path in search]
     others = []
@@ -93,6 +94,6 @@ def _locate(name: str, digest: str, search: Iterable[Path]) -> Path:
         others.append(f"{path} has {sha256(path)}")
     found = f"found other files: {'; '.join(others)}" if others else f"looked at {', '.join(map(str, candidates))}"
     raise JoemError(
-        f"The word vectors {name} with SHA-256 {digest} are needed; {found}. "
-        "Say where the file, or its folder, is: search=[PATH]."
+        f"The {what} {name} with SHA-256 {digest} are needed; {found}. "
+        "Say where the file, or its folder, is: --vectors PATH, in Python search=[PATH]."
     )

@@ -1,13 +1,13 @@
-"""Text towers of vision-language models (open_clip), and folders of sentence encoders (transformers).
+"""Text towers of vision-language models (open_clip, transformers), and folders of sentence encoders (transformers).
 
 The vectors of a text tower live in the space of the vision tower it was trained with, see `--model.dense`.
 """
 
 import json
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -86,9 +86,10 @@ def _known(kind: str, name: str) -> dict[str, Vector]:
 
 
 class ClipText(TextEncoder):
-    """The text tower of a model of open_clip: `clip:NAME@PRETRAINED`, downloaded, or `clip:FOLDER`.
+    """The text tower of a model of open_clip, `clip:NAME@PRETRAINED`, downloaded, or of a folder, `clip:FOLDER`.
 
-    Vectors have unit length. A folder holds open_clip_config.json and open_clip_model.safetensors, as the hub has them.
+    Vectors have unit length. A folder holds open_clip_config.json and open_clip_model.safetensors, as the hub has them,
+    or a CLIP of transformers: config.json, model.safetensors and the files of the tokenizer.
     """
 
     def __init__(self, prompt: str, name: str) -> None:
@@ -99,14 +100,14 @@ class ClipText(TextEncoder):
     def origin(self) -> dict[str, Any]:
         """The file of the weights in a folder, or the name and open_clip's version."""
         if Path(self.name).is_dir():
-            file = _weights(Path(self.name), _CLIP_FILES)
+            file = _weights(Path(self.name), _SENTENCE_FILES if _is_of_transformers(self.name) else _CLIP_FILES)
             return {"file": file.name, "sha256": sha256(file)}
         return {"package": f"open_clip_torch:{self.name}", "version": "1"}
 
     @torch.no_grad()
     def encode_batch(self, texts: Sequence[str]) -> Vector:
         """Vectors of texts of unit length, (N, D)."""
-        model, tokens = _clip(self.name)
+        model, tokens = (_clip_of_transformers if _is_of_transformers(self.name) else _clip)(self.name)
         rows = [
             model.encode_text(tokens(list(texts[start : start + BATCH])), normalize=True)
             for start in range(0, len(texts), BATCH)
@@ -191,13 +192,24 @@ def _weights(folder: Path, names: Sequence[str]) -> Path:
     return found[0]
 
 
+def _is_of_transformers(name: str) -> bool:
+    """Whether a name is a folder of a CLIP that transformers wrote."""
+    folder = Path(name)
+    return not (folder / "open_clip_config.json").is_file() and "projection_dim" in _read(folder / "config.json")
+
+
 def _clip_config(name: str) -> dict[str, Any]:
+    if _is_of_transformers(name):
+        return {"embed_dim": _read(Path(name) / "config.json")["projection_dim"]}
     import open_clip
 
     if Path(name).is_dir():
         file = Path(name) / "open_clip_config.json"
         if not file.is_file():
-            raise BadUsage(f"clip:{name} must be a folder with open_clip_config.json, as open_clip writes it.")
+            raise BadUsage(
+                f"clip:{name} must be a folder with open_clip_config.json, as open_clip writes it, or with the "
+                "config.json of a CLIP of transformers."
+            )
         found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))["model_cfg"]
         return found
     arch = name.partition("@")[0]
@@ -228,6 +240,27 @@ def _clip(name: str) -> tuple[Any, Any]:
     if tag not in tags:
         raise BadUsage(f"Say which weights of {arch}: clip:{arch}@PRETRAINED, one of {', '.join(tags)}.")
     return _loaded(open_clip.create_model, arch, pretrained=tag).eval(), open_clip.get_tokenizer(arch)
+
+
+class _TextOfTransformers(NamedTuple):
+    """A text tower of transformers that is called as one of open_clip."""
+
+    model: Any
+
+    def encode_text(self, tokens: Any, normalize: bool) -> torch.Tensor:
+        found: torch.Tensor = self.model(**tokens).text_embeds
+        return F.normalize(found, dim=1) if normalize else found
+
+
+@cache
+def _clip_of_transformers(name: str) -> tuple[Any, Any]:
+    """The model and its tokenizer, loaded once."""
+    from transformers import AutoTokenizer, CLIPTextModelWithProjection
+
+    tokenizer = _loaded(AutoTokenizer.from_pretrained, name, local_files_only=True)
+    model = _loaded(CLIPTextModelWithProjection.from_pretrained, name, local_files_only=True).eval()
+    options = {"padding": True, "truncation": True, "max_length": model.config.max_position_embeddings}
+    return _TextOfTransformers(model), partial(tokenizer, **options, return_tensors="pt")
 
 
 def _loaded(make: Any, *args: Any, **options: Any) -> Any:

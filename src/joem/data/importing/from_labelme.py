@@ -44,6 +44,11 @@ def read(source: str, wanted: Wanted) -> Source:
     files = [root] if root.is_file() else files_in(root, {".json"})
     if not files:
         raise JoemError(f"{root} holds no JSON files: give the folder in which labelme saved them.")
+    if not any(map(_may_be_of_labelme, files)):
+        raise JoemError(
+            f"{root} holds no file of labelme, only {len(files)} JSON files of another kind, such as {files[0].name}: "
+            "give the folder in which labelme saved them, or another format, such as coco."
+        )
     folder = root.parent if root.is_file() else root
     pictures = PictureFiles(Path(wanted.images) if wanted.images else folder)
     faults, notes = Faults(), Faults()
@@ -69,6 +74,15 @@ def read(source: str, wanted: Wanted) -> Source:
             faults.add(fault)
     _note_others(pictures, entries, notes)
     return Source(names, entries, "background", faults=faults, notes=notes)
+
+
+def _may_be_of_labelme(path: Path) -> bool:
+    """Whether a file has shapes; one that cannot be read is told with the others."""
+    try:
+        content = read_json(path)
+    except JoemError:
+        return True
+    return isinstance(content, Mapping) and "shapes" in content
 
 
 def _content(path: Path) -> Mapping[str, Any]:

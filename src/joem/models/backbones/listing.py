@@ -1,5 +1,6 @@
 """The networks of timm that can be backbones, with what timm notes of them; nothing is downloaded."""
 
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -8,6 +9,10 @@ from joem.errors import BadUsage
 
 _NO_MAPS = {"coat", "convit", "convmixer", "crossvit", "visformer"}
 """Families of timm that give no maps of features."""
+
+
+_OTHER_NAMES = {"mobileclip": "mci"}
+"""What people call a family -> what timm calls it."""
 
 
 class Known(NamedTuple):
@@ -29,6 +34,8 @@ class Known(NamedTuple):
 def known_backbones(word: str) -> Iterator[Known]:
     """The networks and weights whose names hold a word, one after the other: their parameters are counted by building.
 
+    Those come first in whose names a part starts with the word.
+
     >>> [each.name for each in known_backbones("test_vit3")]
     ['tu-test_vit3', 'tu-test_vit3.r160_in1k']
     """
@@ -36,7 +43,12 @@ def known_backbones(word: str) -> Iterator[Known]:
     import timm
     import torch
 
-    found = sorted({*timm.list_models(f"*{word}*"), *timm.list_models(f"*{word}*", pretrained=True)})
+    part = _OTHER_NAMES.get(word.lower(), word)
+    at_start = re.compile(rf"(?<![a-z0-9]){re.escape(part)}", re.IGNORECASE)  # pe_ is no eupe_
+    found = sorted(
+        {*timm.list_models(f"*{part}*"), *timm.list_models(f"*{part}*", pretrained=True)},
+        key=lambda name: (at_start.search(name) is None, name),
+    )
     families = {name: timm.models.model_entrypoint(name.split(".")[0]).__module__.split(".")[-1] for name in found}
     found = [name for name in found if families[name] not in _NO_MAPS]
     if not found:

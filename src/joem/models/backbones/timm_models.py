@@ -4,6 +4,7 @@ Their maps are what timm's `features_only` and `forward_intermediates` give. Of 
 class and register tokens see no place. A network is built for pictures of any size where timm can do it.
 """
 
+import logging
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -202,7 +203,10 @@ def _without_weights(name: str, options: dict[str, Any]) -> Any:
 
 @contextmanager
 def _told(name: str, stride: int) -> Iterator[None]:
-    """Errors of timm in the words of joem's settings."""
+    """Errors of timm in the words of joem's settings; that the hub's client tries again and again is not told."""
+    client = logging.getLogger("huggingface_hub")
+    level = client.level
+    client.setLevel(logging.ERROR)
     try:
         yield
     except OSError as error:  # the hub's client turns network trouble into kinds of OSError
@@ -216,6 +220,8 @@ def _told(name: str, stride: int) -> Iterator[None]:
             f"The backbone {name!r} cannot be used with --model.stride {stride} ({reason}): try --model.stride 32, or "
             "take one that can be dilated, such as resnet101 or tu-tf_efficientnet_lite0."
         ) from error
+    finally:
+        client.setLevel(level)
 
 
 def _up(length: int, unit: int) -> int:
