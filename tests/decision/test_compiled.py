@@ -2,9 +2,13 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from joem import decision
 from joem.decision import compiled
+from joem.errors import JoemError
 
 
 @pytest.fixture
@@ -45,3 +49,52 @@ def test_several_threads_find_what_one_finds(monkeypatch):
         monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
         found[threads] = decision.rank(features, prototypes, range(30, 40), (130, 61))
     assert all(torch.equal(one, three) for one, three in zip(found[1], found[3], strict=True))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.tuples(st.integers(1, 40), st.integers(1, 150)),
+    st.tuples(st.integers(1, 60), st.integers(1, 190)),
+    st.sampled_from([1, 7, 8, 21, 260, 530]),
+    st.integers(1, 70),
+    st.booleans(),
+    st.booleans(),
+    st.integers(0, 10**6),
+)
+def test_classes_that_cannot_win_between_four_features_are_left_out_and_no_others(
+    source, size, channels, classes, smooth, last, seed
+):
+    """Against distances one by one, in double precision; many channels, and channels that are neighbours in memory."""
+    torch.manual_seed(seed)
+    features = torch.randn(1, channels, *source)
+    if smooth:
+        features = F.interpolate(torch.randn(1, channels, 2, 2), size=source, mode="bilinear")
+    if last:
+        features = features.contiguous(memory_format=torch.channels_last)
+    prototypes, owners = torch.randn(classes, channels), torch.randint(0, classes, (classes,)).sort().values
+    unseen = owners % 3 == 0
+    upsampled = F.interpolate(features.double(), size=size, mode="bilinear", align_corners=False)
+    distances = torch.cdist(upsampled[0].flatten(1).T, prototypes.double()).T.view(classes, *size)
+    of_class = torch.full((classes, *size), torch.inf, dtype=torch.float64)
+    of_class = of_class.index_reduce(0, owners, distances, "amin")
+    found = decision.rank(features, prototypes, unseen, size, owners=owners)
+    is_unseen = torch.arange(classes) % 3 == 0
+    seen, unseen_ones = of_class[~is_unseen].sort(dim=0).values, of_class[is_unseen].amin(dim=0)
+    close = {"atol": 3e-3, "rtol": 1e-4, "check_dtype": False}
+    if len(seen):
+        torch.testing.assert_close(found.seen_distance[0], seen[0], **close)
+    if len(seen) > 1:
+        torch.testing.assert_close(found.second_seen_distance[0], seen[1], **close)
+    torch.testing.assert_close(found.unseen_distance[0], unseen_ones, **close)
+    for label, expected in ((found.seen[0], found.seen_distance[0]), (found.unseen[0], found.unseen_distance[0])):
+        taken = of_class.gather(0, label.clamp(min=0)[None])[0].masked_fill(label < 0, torch.inf)
+        torch.testing.assert_close(taken, expected, **close)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("place", [(0, 3, 4), (8, 0, 0), (9, 4, 16), (3, 2, 15)])
+def test_values_that_are_not_finite_are_found_where_channels_are_neighbours(value, place):
+    features = torch.randn(1, 10, 5, 17).contiguous(memory_format=torch.channels_last)
+    features[0][place] = value
+    with pytest.raises(JoemError, match="NaN or infinite"):
+        decision.nearest(features, torch.randn(3, 10), (20, 30))

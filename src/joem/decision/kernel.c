@@ -3,7 +3,10 @@
 Features are worked on in strips of columns and, within those, some rows at a time, so that all that is needed stays in
 the cache: the features less their centre (`pack`), the score of every class at each of them (`multiply`), and the
 products of neighbours that |v|^2 follows from (`neighbours`). The pixels between two rows of features are searched
-LANES at a time: each class is interpolated along the columns once, and then along the rows for every pixel. */
+LANES at a time: each class is interpolated along the columns once, and then along the rows for every pixel.
+
+A cell is what lies between four features. What is interpolated in it lies between the scores at its corners, so a class
+whose best corner is below another's worst corner wins nowhere in it and is not searched there (`choose_classes`). */
 
 #include <math.h>
 #include <stdint.h>
@@ -29,6 +32,8 @@ LANES at a time: each class is interpolated along the columns once, and then alo
 
 #define STRIP 128 /* features in a row that are worked on together */
 #define BLOCK 128 /* classes that are interpolated together */
+#define DEPTH 256 /* channels that are multiplied together: LANES features of them fit the first level of the cache */
+#define GROUPS 8  /* groups of classes that are: their weights fit the second level */
 #define MOST 16   /* rows of pixels that are searched before classes are interpolated again, a multiple of ROWS */
 #define PITCH (2 * STRIP + 48) /* an odd number of lines: channels must not fall into the same few sets of the cache */
 #define LENGTH (STRIP + 32)    /* of a row of products; both with room for what is read beyond the end */
@@ -77,6 +82,8 @@ typedef struct {
     float *packed;        /* (channels, PITCH), less the centre */
     float *table;         /* (classes, PITCH), scores */
     float *products;      /* (6, LENGTH), see `neighbours` */
+    uint64_t *cells;      /* (classes, STRIP / 64), a bit for every cell in which the class may win */
+    int32_t *chosen;      /* those of the classes that may win somewhere in a tile */
     Tile *tiles;
     int64_t left, wide;   /* which columns it is */
     int64_t first, count; /* which rows are there */
@@ -110,6 +117,31 @@ static inline Vector larger(Vector a, Vector b) { return (Vector)choose(a, b, (W
 static inline Vector smaller(Vector a, Vector b) { return (Vector)choose(b, a, (Whole)a, (Whole)b); }
 #endif
 
+/* a * b + c. Compilers round the product in some places and not in others, and results must not depend on where a pixel
+lies among those that are searched together. */
+static inline Vector multiply_add(Vector a, Vector b, Vector c) {
+#if defined(__AVX512F__)
+    return _mm512_fmadd_ps(a, b, c);
+#elif defined(__FMA__) && defined(__AVX__)
+    return _mm256_fmadd_ps(a, b, c);
+#else
+    return a * b + c;
+#endif
+}
+
+/* A bit for every lane in which a >= b. */
+static inline uint64_t reaches(Vector a, Vector b) {
+#if defined(__AVX512F__)
+    return _mm512_cmp_ps_mask(a, b, _CMP_GE_OQ);
+#elif defined(__AVX__)
+    return (uint64_t)_mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_GE_OQ));
+#else
+    uint64_t found = 0;
+    for (int lane = 0; lane < LANES; lane++) found |= (uint64_t)(a[lane] >= b[lane]) << lane;
+    return found;
+#endif
+}
+
 /* The values before each pixel of a tile. */
 static inline Vector pick(const float *row, const Tile *tile) {
 #if defined(__GNUC__) && !defined(__clang__)
@@ -122,8 +154,42 @@ static inline Vector pick(const float *row, const Tile *tile) {
 
 static inline Vector interpolate(const float *row, const Tile *tile) {
     Vector left = pick(row, tile);
-    return left + tile->step * (pick(row + 1, tile) - left);
+    return multiply_add(tile->step, pick(row + 1, tile) - left, left);
 }
+
+#if defined(__AVX__)
+/* Eight rows of eight numbers as eight columns. */
+static inline void transpose(__m256 rows[8]) {
+    __m256 pairs[8], fours[8];
+    for (int i = 0; i < 8; i += 2) {
+        pairs[i] = _mm256_unpacklo_ps(rows[i], rows[i + 1]);
+        pairs[i + 1] = _mm256_unpackhi_ps(rows[i], rows[i + 1]);
+    }
+    for (int i = 0; i < 8; i += 4)
+        for (int j = 0; j < 2; j++) {
+            fours[i + 2 * j] = _mm256_shuffle_ps(pairs[i + j], pairs[i + j + 2], 0x44);
+            fours[i + 2 * j + 1] = _mm256_shuffle_ps(pairs[i + j], pairs[i + j + 2], 0xee);
+        }
+    for (int i = 0; i < 4; i++) {
+        rows[i] = _mm256_permute2f128_ps(fours[i], fours[i + 4], 0x20);
+        rows[i + 4] = _mm256_permute2f128_ps(fours[i], fours[i + 4], 0x31);
+    }
+}
+
+/* Eight features whose channels are neighbours, eight of those. Gives whether all are finite. */
+static inline int pack_square(const Task *task, const float *from, float *to, int64_t channel) {
+    const __m256 centre = _mm256_loadu_ps(task->centre + channel), most = _mm256_set1_ps(__FLT_MAX__);
+    __m256 rows[8], finite = _mm256_cmp_ps(most, most, _CMP_EQ_OQ), sign = _mm256_set1_ps(-0.0f);
+    for (int i = 0; i < 8; i++) {
+        __m256 value = _mm256_loadu_ps(from + i * task->by_column + channel);
+        finite = _mm256_and_ps(finite, _mm256_cmp_ps(_mm256_andnot_ps(sign, value), most, _CMP_LE_OQ));
+        rows[i] = _mm256_sub_ps(value, centre);
+    }
+    transpose(rows);
+    for (int i = 0; i < 8; i++) _mm256_storeu_ps(to + (channel + i) * PITCH, rows[i]);
+    return _mm256_movemask_ps(finite) == 0xff;
+}
+#endif
 
 /* Rows of features less their centre, into the strip from column `at` on. Gives whether all are finite. */
 static int pack(const Task *task, const Strip *strip, int64_t row, int64_t rows, int64_t at) {
@@ -146,10 +212,16 @@ static int pack(const Task *task, const Strip *strip, int64_t row, int64_t rows,
             }
             continue;
         }
-        for (int64_t c = 0; c < task->channels; c += LANES) /* few at a time, so that lines stay in the cache */
-            for (int64_t x = 0; x < strip->wide; x++) {
+        int64_t done = 0; /* columns of which most channels are there */
+#if defined(__AVX__)
+        for (; task->by_channel == 1 && done + 8 <= strip->wide; done += 8)
+            for (int64_t c = 0; c + 8 <= task->channels; c += 8)
+                wrong |= !pack_square(task, from + done * task->by_column, to + done, c);
+#endif
+        for (int64_t c = 0; c < task->channels; c += 8) /* few at a time, so that lines stay in the cache */
+            for (int64_t x = c + 8 <= task->channels ? done : 0; x < strip->wide; x++) {
                 const float *source = from + x * task->by_column + c * task->by_channel;
-                int64_t most = task->channels - c < LANES ? task->channels - c : LANES;
+                int64_t most = task->channels - c < 8 ? task->channels - c : 8;
                 for (int64_t i = 0; i < most; i++) {
                     float value = source[i * task->by_channel];
                     int32_t bits;
@@ -162,12 +234,15 @@ static int pack(const Task *task, const Strip *strip, int64_t row, int64_t rows,
     return !wrong;
 }
 
-/* Scores of a group of classes at LANES features, or at twice as many. */
+/* Add some channels to the scores of a group of classes at LANES features, or at twice as many; to the bias at first. */
 static inline __attribute__((always_inline)) void multiply_tile(const float *weight, const float *bias, const float *v,
                                                                 int64_t channels, float *table, const int wide) {
     Vector sums[GROUP][2];
 #pragma GCC unroll 16
-    for (int k = 0; k < GROUP; k++) sums[k][0] = sums[k][1] = every(bias[k]);
+    for (int k = 0; k < GROUP; k++) {
+        sums[k][0] = bias ? every(bias[k]) : load(table + k * PITCH);
+        sums[k][1] = bias || !wide ? every(bias ? bias[k] : 0) : load(table + k * PITCH + LANES);
+    }
     for (int64_t c = 0; c < channels; c++, v += PITCH, weight += GROUP) {
         Vector left = load(v), right = wide ? load(v + LANES) : left;
 #pragma GCC unroll 16
@@ -185,13 +260,20 @@ static inline __attribute__((always_inline)) void multiply_tile(const float *wei
 
 /* Scores of all classes at features of the strip, from column `at` on. */
 static void multiply(const Task *task, const Strip *strip, int64_t at, int64_t count) {
-    for (int64_t k = 0; k < task->classes; k += GROUP) {
-        const float *weight = task->weight + k * task->channels, *bias = task->bias + k;
-        float *table = strip->table + k * PITCH;
-        int64_t x = at, end = at + count;
-        for (; x + LANES < end; x += 2 * LANES)
-            multiply_tile(weight, bias, strip->packed + x, task->channels, table + x, 1);
-        if (x < end) multiply_tile(weight, bias, strip->packed + x, task->channels, table + x, 0);
+    int64_t end = at + count, step = GROUPS * GROUP;
+    for (int64_t c = 0; c < task->channels; c += DEPTH) {
+        int64_t depth = task->channels - c < DEPTH ? task->channels - c : DEPTH;
+        for (int64_t first = 0; first < task->classes; first += step) {
+            int64_t last = first + step < task->classes ? first + step : task->classes;
+            for (int64_t x = at; x < end; x += 2 * LANES) /* for all of these groups, while its features are at hand */
+                for (int64_t k = first; k < last; k += GROUP) {
+                    const float *weight = task->weight + k * task->channels + c * GROUP, *bias = c ? NULL : task->bias + k;
+                    const float *v = strip->packed + c * PITCH + x;
+                    float *table = strip->table + k * PITCH + x;
+                    if (x + LANES < end) multiply_tile(weight, bias, v, depth, table, 1);
+                    else multiply_tile(weight, bias, v, depth, table, 0);
+                }
+        }
     }
 }
 
@@ -233,41 +315,87 @@ typedef struct {
     Whole place[MOST];   /* the prototype with the best score */
 } Found;
 
-/* Search the prototypes from `from` up to `to`, for the second best class too if `two`. */
+/* The larger of two features' scores and of those after them, and the smaller. */
+static inline Vector best_corner(const float *above, const float *below) {
+    return larger(larger(load(above), load(above + 1)), larger(load(below), load(below + 1)));
+}
+static inline Vector worst_corner(const float *above, const float *below) {
+    return smaller(smaller(load(above), load(above + 1)), smaller(load(below), load(below + 1)));
+}
+
+/* Mark the cells below the row of features at `upper` in which each of the prototypes from `from` up to `to` may be the
+best, or that of the second best class if `two`. */
+static void mark_cells(const Task *task, const Strip *strip, int64_t upper, int64_t from, int64_t to, int two) {
+    const int64_t words = STRIP / 64;
+    memset(strip->cells + from * words, 0, (to - from) * words * sizeof(uint64_t));
+    for (int64_t x = 0; x < strip->wide; x += LANES) {
+        const float *above = strip->table + upper + x, *below = above + strip->wide;
+        Vector best = every(-INFINITY), next = best, own = best;
+        for (int64_t k = from; k < to; k++) {
+            own = larger(own, worst_corner(above + k * PITCH, below + k * PITCH));
+            if (two && k + 1 < to && task->labels[k + 1] == task->labels[k]) continue;
+            if (two) next = larger(next, smaller(own, best));
+            best = larger(best, own);
+            own = every(-INFINITY);
+        }
+        if (two) best = next;
+        for (int64_t k = from; k < to; k++)
+            strip->cells[k * words + x / 64] |= reaches(best_corner(above + k * PITCH, below + k * PITCH), best) << x % 64;
+    }
+}
+
+/* List the prototypes that may win somewhere in a tile. Gives how many there are. */
+static int64_t choose_classes(const Strip *strip, const Tile *tile, int64_t from, int64_t to) {
+    const int64_t words = STRIP / 64, last = tile->first + tile->offset[tile->count - 1];
+    uint64_t wanted[STRIP / 64] = {0};
+    for (int64_t x = tile->first; x <= last; x++) wanted[x / 64] |= 1ull << x % 64;
+    int64_t count = 0;
+    for (int64_t k = from; k < to; k++) {
+        uint64_t found = 0;
+        for (int64_t i = 0; i < words; i++) found |= strip->cells[k * words + i] & wanted[i];
+        strip->chosen[count] = (int32_t)k;
+        count += found != 0;
+    }
+    return count;
+}
+
+/* Search the chosen prototypes, for the second best class too if `two`. */
 static inline __attribute__((always_inline)) void search(const Task *task, const Strip *strip, const float *above,
-                                                         const Tile *tile, int64_t from, int64_t to, const float *steps,
+                                                         const Tile *tile, int64_t chosen, const float *steps,
                                                          int rows, const int two, Found *found) {
     Vector start[BLOCK], slope[BLOCK];
     for (int row = 0; row < MOST; row++) {
         found->first[row] = found->second[row] = found->own[row] = every(-INFINITY);
-        found->place[row] = (int32_t)from - (Whole){0};
+        found->place[row] = (Whole){0};
     }
-    for (int64_t k = from; k < to; k += BLOCK) {
-        int count = to - k < BLOCK ? (int)(to - k) : BLOCK;
+    for (int64_t k = 0; k < chosen; k += BLOCK) {
+        int count = chosen - k < BLOCK ? (int)(chosen - k) : BLOCK;
+        const int32_t *now = strip->chosen + k;
         for (int i = 0; i < count; i++) {
-            const float *row = above + (k + i) * PITCH;
+            const float *row = above + now[i] * PITCH;
             start[i] = interpolate(row, tile);
             slope[i] = interpolate(row + strip->wide, tile) - start[i];
         }
         for (int row = 0; row < rows; row += ROWS) {
             Vector best[ROWS], next[ROWS], own[ROWS], step[ROWS];
-            Whole place[ROWS], now = (int32_t)k - (Whole){0};
+            Whole place[ROWS];
 #pragma GCC unroll 16
             for (int r = 0; r < ROWS; r++) {
                 best[r] = found->first[row + r], next[r] = found->second[row + r], own[r] = found->own[row + r];
                 place[r] = found->place[row + r], step[r] = every(steps[row + r]);
             }
-            for (int i = 0; i < count; i++, now += 1) {
+            for (int i = 0; i < count; i++) {
                 /* Which class it is only matters for the second best. */
-                int more = two && k + i + 1 < to && task->labels[k + i + 1] == task->labels[k + i];
-                int less = two && k + i > from && task->labels[k + i - 1] == task->labels[k + i];
+                int more = two && k + i + 1 < chosen && task->labels[now[i + 1]] == task->labels[now[i]];
+                int less = two && k + i > 0 && task->labels[now[i - 1]] == task->labels[now[i]];
+                Whole own_place = now[i] - (Whole){0};
 #pragma GCC unroll 16
                 for (int r = 0; r < ROWS; r++) {
-                    Vector score = start[i] + step[r] * slope[i];
+                    Vector score = multiply_add(step[r], slope[i], start[i]);
                     if (!more && !less) {
-                        place[r] = choose(score, best[r], now, place[r]);
+                        place[r] = choose(score, best[r], own_place, place[r]);
                     } else {
-                        place[r] = choose(score, larger(best[r], own[r]), now, place[r]);
+                        place[r] = choose(score, larger(best[r], own[r]), own_place, place[r]);
                         score = own[r] = larger(own[r], score);
                         if (more) continue;
                         own[r] = every(-INFINITY);
@@ -298,6 +426,8 @@ static inline void write_distances(Vector squares, Vector scores, float *to, int
 static void between(const Task *task, const Strip *strip, int64_t upper, int64_t y, int rows, int64_t x) {
     float steps[MOST] = {0};
     memcpy(steps, task->vertical_step + y, rows * sizeof(float));
+    if (task->label[0]) mark_cells(task, strip, upper, 0, task->split, task->second != NULL);
+    if (task->label[1]) mark_cells(task, strip, upper, task->split, task->classes, 0);
     for (const Tile *tile = strip->tiles; tile < strip->tiles + strip->tile_count; x += tile->count, tile++) {
         Vector squares[MOST] = {{0}}, parts[3];
         Found found;
@@ -313,8 +443,9 @@ static void between(const Task *task, const Strip *strip, int64_t upper, int64_t
             if (!task->label[side]) continue;
             int64_t from = side ? task->split : 0, to = side ? task->classes : task->split;
             int two = side == 0 && task->second;
-            if (two) search(task, strip, strip->table + upper, tile, from, to, steps, rows, 1, &found);
-            else search(task, strip, strip->table + upper, tile, from, to, steps, rows, 0, &found);
+            int64_t chosen = choose_classes(strip, tile, from, to);
+            if (two) search(task, strip, strip->table + upper, tile, chosen, steps, rows, 1, &found);
+            else search(task, strip, strip->table + upper, tile, chosen, steps, rows, 0, &found);
             for (int row = 0; row < rows; row++) {
                 int64_t pixel = (y + row) * task->width + x;
                 for (int lane = 0; lane < tile->count; lane++)
@@ -383,9 +514,11 @@ static int rows_of_pixels(const Task *task, int64_t top, int64_t bottom) {
         .packed = allocate(task->channels * PITCH * sizeof(float)),
         .table = allocate(groups * GROUP * PITCH * sizeof(float)),
         .products = allocate(6 * LENGTH * sizeof(float)),
+        .cells = allocate(task->classes * (STRIP / 64) * sizeof(uint64_t)),
+        .chosen = allocate((task->classes + 1) * sizeof(int32_t)),
         .tiles = allocate((task->width + LANES - 1) / LANES * sizeof(Tile)),
     };
-    int wrong = !strip.packed || !strip.table || !strip.products || !strip.tiles;
+    int wrong = !strip.packed || !strip.table || !strip.products || !strip.cells || !strip.chosen || !strip.tiles;
     for (int64_t x = 0; !wrong && x < task->width;) {
         int64_t end = x + 1;
         while (end < task->width && task->horizontal_low[end] - task->horizontal_low[x] < STRIP - 1) end++;
@@ -395,6 +528,8 @@ static int rows_of_pixels(const Task *task, int64_t top, int64_t bottom) {
     free(strip.packed);
     free(strip.table);
     free(strip.products);
+    free(strip.cells);
+    free(strip.chosen);
     free(strip.tiles);
     return wrong;
 }

@@ -145,6 +145,7 @@ def rank(
     >>> [part.item() for part in ranking]
     [2, 2.0, 3.0, 1, 1.0]
     """
+    compiled.keep_freed_blocks()
     work = Work(features, prototypes, size, None if known is None else known.centre)
     if known is not None and known.squares.shape != (len(features), *work.size):
         expected = (len(features), *work.size)

@@ -23,7 +23,6 @@ BUDGET = 24 << 20
 WINDOW = 1 << 21
 """Pixels of a window, see `windows`: a ranking takes 28 bytes for each."""
 
-_SEEN_BY_GLIBC = 31 << 20  # just below the largest block that glibc adapts to
 BLOCK = 1024  # classes scored together
 _GROUPS = 32  # groups in which the classes of a large block are searched
 _CENTRE_ROWS = 16  # that the centre of the features is found from
@@ -172,9 +171,7 @@ class Work:
 
     def each_band(self, work: Callable[[Band], None]) -> None:
         """Call `work` with every band: all rows of all images, as many rows at a time as the budget allows."""
-        # glibc gives freed memory back to the system, which must then clear it again, until it has seen a block of
-        # this size come and go: a quarter of the time with many classes.
-        torch.empty(_SEEN_BY_GLIBC, dtype=torch.uint8, device="cpu")
+        compiled.keep_freed_blocks()
         rows = self._rows_per_band()
         for image, start in itertools.product(range(len(self.features)), range(0, self.size[0], rows)):
             work(self._band(image, slice(start, min(start + rows, self.size[0]))))
