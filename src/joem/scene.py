@@ -140,7 +140,9 @@ class Scene:
         latest, found = self._latest.get(0, (None, None))
         if found is None or latest not in (key, (True, *key[1:])):
             classes = self.segmenter.classes(listed, background, strict_words, self._at(points))
-            ranking = classes.rank(self.features, self.size, classes.unseen, self._norms, bool(points), second)
+            # To be kept, norms cost a pass of their own, which pays when other names are asked for.
+            norms = self._norms if latest is not None else None
+            ranking = classes.rank(self.features, self.size, classes.unseen, norms, bool(points), second)
             found = classes, ranking
             self._latest[0] = key, found  # in one go: other threads may ask for other names
         return found

@@ -5,10 +5,10 @@ import json
 from typing import get_args
 
 import pytest
-import tiny_towers  # noqa: F401  # registers its networks
 import yaml
 from PIL import Image
 
+import tiny_towers  # noqa: F401  # registers its networks
 from conftest import make_tiny
 from joem import cli, engine, recipe
 from joem.cli import scoring

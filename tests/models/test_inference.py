@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import platform
 
 import pytest
 import torch
@@ -61,6 +62,11 @@ def test_the_padding_at_the_end_stays_there(height, width, kernel, channels, see
     norm.running_mean.normal_()
     x = torch.randn(2, inputs, height, width)
     torch.testing.assert_close(_fused(plain, norm, RELU6)(x), F.relu6(norm(plain(x))), atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64" or not torch.backends.mkldnn.is_available(), reason="no oneDNN")
+def test_torch_has_the_operations():
+    assert inference._has_fused()
 
 
 @torch.no_grad()

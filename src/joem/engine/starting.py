@@ -125,7 +125,9 @@ class Forgetting:
         """What to tell people."""
         told = []
         if not self.images and self.before is None:
-            told = ["What it forgot: no picture was kept back to compare on. --from-data DIR takes those of the old data."]
+            told = [
+                "What it forgot: no picture was kept back to compare on. --from-data DIR takes those of the old data."
+            ]
         elif self.images and not self.kept:
             told = [f"What it forgot: the old model finds none of its classes in {self.images} pictures to compare on."]
         elif self.images:

@@ -73,13 +73,13 @@ class FusedConv2d(nn.Module):
             reorder = torch.ops.mkldnn._reorder_convolution_weight
             self._reordered[weight.shape] = reorder(weight, padding, *where, x.shape)
         kernel, operation = self._reordered[weight.shape], torch.ops.mkldnn._convolution_pointwise
-        kind, limits = ("none", []) if self.limits is None else ("hardtanh", list(self.limits))
         if added is None:
+            kind, limits = ("none", []) if self.limits is None else ("hardtanh", list(self.limits))
             return cast(Tensor, operation(x, kernel, self.bias, padding, *where, kind, limits, ""))
-        other, after = added.contiguous(memory_format=torch.channels_last), None if self.limits is None else kind
-        return cast(
-            Tensor, operation.binary(x, other, kernel, self.bias, padding, *where, "add", 1.0, after, limits, None)
-        )
+        other = added.contiguous(memory_format=torch.channels_last)
+        after = "relu" if self.limits == RELU else None  # the only limits that it knows after an addition
+        found = operation.binary(x, other, kernel, self.bias, padding, *where, "add", 1.0, after, [], None)
+        return cast(Tensor, found if after or self.limits is None else found.clamp_(*self.limits))
 
     def __getstate__(self) -> dict[str, Any]:
         """Copies and files are made without what only oneDNN can read."""
