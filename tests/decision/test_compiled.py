@@ -76,7 +76,7 @@ def test_classes_that_cannot_win_between_four_features_are_left_out_and_no_other
     upsampled = F.interpolate(features.double(), size=size, mode="bilinear", align_corners=False)
     distances = torch.cdist(upsampled[0].flatten(1).T, prototypes.double()).T.view(classes, *size)
     of_class = torch.full((classes, *size), torch.inf, dtype=torch.float64)
-    of_class = of_class.index_reduce(0, owners, distances, "amin")
+    of_class = of_class.scatter_reduce(0, owners[:, None, None].expand_as(distances), distances, "amin")
     found = decision.rank(features, prototypes, unseen, size, owners=owners)
     is_unseen = torch.arange(classes) % 3 == 0
     seen, unseen_ones = of_class[~is_unseen].sort(dim=0).values, of_class[is_unseen].amin(dim=0)
