@@ -103,8 +103,7 @@ class Run:
         self.model = self.given or first_model(self.recipe, self.problem.vocabulary, self.start)
         self.stages = self.stages or self.model.method.stages
         check_labelling(self.recipe, self.model.method.stages)
-        self.pictures = self._pictures()
-        self.captions = self._captions()
+        self.pictures, self.captions = self._pictures(), self._captions()
         self.checkpoints = Checkpoints(self.out / "checkpoints") if self.out else None
         self.steps_per_epoch = len(self._sampler(0, 0))
         self.ends = self._stage_ends()
