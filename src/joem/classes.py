@@ -129,6 +129,15 @@ class AskedClasses:
         """Whether every class has one word, so that the second word is that of the second class: it costs little."""
         return self.owners.tolist() == list(range(len(self.names)))
 
+    @property
+    def nearest_wins(self) -> bool:
+        """Whether every pixel takes its nearest class by any rule: rules decide between seen and unseen classes."""
+        return not len(self.shown) and len(self.unseen) in {0, len(self.names)}
+
+    def nearest(self, features: Tensor, size: Sequence[int] | None) -> Tensor:
+        """Labels (B,Ho,Wo) of features (B,C,H,W) where `nearest_wins`: quicker than a ranking, which says more."""
+        return decision.nearest(features, self.prototypes, size, self.owners)
+
     def rank(
         self,
         features: Tensor,

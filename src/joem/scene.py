@@ -3,9 +3,9 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -27,6 +27,18 @@ if TYPE_CHECKING:
     from joem.segmenter import Segmenter
 
 
+class _Kept(NamedTuple):
+    """The latest question to a scene: the classes that it asks for, and their ranking once that is needed."""
+
+    key: tuple[Any, ...]
+    classes: AskedClasses
+    again: bool
+    """Whether other names were ranked before."""
+    ranking: Ranking | None = None
+    second: bool = False
+    """Whether the ranking knows the second seen distance."""
+
+
 @dataclass(frozen=True)
 class Scene:
     """A picture that has been through the visual encoder; deciding again costs next to nothing.
@@ -41,9 +53,7 @@ class Scene:
     segmenter: "Segmenter"
     pixels: Tensor
     features: Tensor
-    _latest: dict[int, tuple[tuple[Any, ...], tuple[AskedClasses, Ranking]]] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
+    _latest: dict[int, _Kept] = field(default_factory=dict, init=False, repr=False, compare=False)
     window: Window | None = None
 
     @classmethod
@@ -95,11 +105,18 @@ class Scene:
         decision = self._decision(rule, values)  # a mistake in it is told before the work
         check_min_score(min_score, decision)
         parts_of = partial(self._parts, names, background, strict_words, points)
-        classes, parts = parts_of(decision.second)
-        found = windowed.decide(parts, decision, len(classes.names))
+        kept = self._asked(names, background, strict_words, points)
+        classes, parts = kept.classes, parts_of(decision.second)
+
+        def labels(part: windowed.Part) -> Tensor:
+            if kept.ranking is None and classes.nearest_wins:
+                return classes.nearest(self.features, part.window)
+            return decision.decide(part.rank())
+
+        found = windowed.labels(parts, len(classes.names), labels)
 
         def measured(score: Score | None) -> Iterator[Tensor]:
-            whole = parts if decision.second or classes.one_word_each else parts_of(second=True)[1]
+            whole = parts if decision.second or classes.one_word_each else parts_of(second=True)
             return windowed.compute(whole, found, lambda window, *each: self._rows(window)._sure(score, classes, *each))
 
         result = Result(
@@ -134,17 +151,25 @@ class Scene:
         second: bool = True,
     ) -> tuple[AskedClasses, Ranking]:
         """The classes that are asked for, and the ranking by them; `second` as in `AskedClasses.rank`."""
+        kept = self._asked(names, background, strict_words, points)
+        classes, found = kept.classes, kept.ranking
+        if found is None or (second and not kept.second):
+            # To be kept, norms cost a pass of their own, which pays when other names are asked for.
+            norms = self._norms if kept.again or found is not None else None
+            found = classes.rank(self.features, self.size, classes.unseen, norms, bool(points), second)
+            self._latest[0] = kept._replace(ranking=found, second=second)
+        return classes, found
+
+    def _asked(self, names: Asked, background: bool, strict_words: bool, points: Points | None) -> _Kept:
+        """The classes that are asked for, with what is known of them."""
         listed = names if names is None or isinstance(names, str) else tuple(names)
         at = tuple((name, tuple(map(tuple, each))) for name, each in (points or {}).items())
-        key = (second, listed, background, strict_words, at)
-        latest, found = self._latest.get(0, (None, None))
-        if found is None or latest not in (key, (True, *key[1:])):
-            classes = self.segmenter.classes(listed, background, strict_words, self._at(points))
-            # To be kept, norms cost a pass of their own, which pays when other names are asked for.
-            norms = self._norms if latest is not None else None
-            ranking = classes.rank(self.features, self.size, classes.unseen, norms, bool(points), second)
-            found = classes, ranking
-            self._latest[0] = key, found  # in one go: other threads may ask for other names
+        key, latest = (listed, background, strict_words, at), self._latest.get(0)
+        if latest is not None and latest.key == key:
+            return latest
+        again = latest is not None and (latest.again or latest.ranking is not None)
+        found = _Kept(key, self.segmenter.classes(listed, background, strict_words, self._at(points)), again)
+        self._latest[0] = found  # in one go: other threads may ask for other names
         return found
 
     def scores_of(self, classes: AskedClasses, ranking: Ranking, labels: Tensor) -> Tensor:
@@ -156,13 +181,13 @@ class Scene:
 
     def _parts(
         self, names: Asked, background: bool, strict_words: bool, points: Points | None, second: bool
-    ) -> tuple[AskedClasses, list[windowed.Part]]:
-        """The classes that are asked for, and the picture in parts with their rankings."""
+    ) -> list[windowed.Part]:
+        """The picture in parts, each ranked when it is needed."""
         if windowed.is_kept(self.size):
-            classes, whole = self.ranked(names, background, strict_words, points, second)
-            return classes, windowed.parts(self.size, partial(windowed.rows_of, whole))
-        classes = self.segmenter.classes(names, background, strict_words, self._at(points))
-        return classes, windowed.parts(
+            whole = cache(lambda: self.ranked(names, background, strict_words, points, second)[1])
+            return windowed.parts(self.size, lambda window: windowed.rows_of(whole(), window))
+        classes = self._asked(names, background, strict_words, points).classes
+        return windowed.parts(
             self.size,
             lambda window: classes.rank(self.features, window, classes.unseen, on_it=bool(points), second=second),
         )

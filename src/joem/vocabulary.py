@@ -221,7 +221,7 @@ def _as_names(field: str, value: Iterable[str]) -> tuple[str, ...]:
         if not isinstance(name, str) or not name.strip():
             raise BadUsage(f"Every class name in {field} must be a non-empty text, got {name!r}.")
         # Control characters, and what is left of bytes that are not UTF-8.
-        if any(unicodedata.category(character) in {"Cc", "Cs"} for character in name):
+        if not name.isprintable() and any(unicodedata.category(character) in {"Cc", "Cs"} for character in name):
             raise BadUsage(f"Every class name in {field} must be one line of readable text, got {name!r}.")
     repeated = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
     if repeated:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from joem import decision
-from joem.decision import Decision, Ranking, Window
+from joem.decision import Ranking, Window
 from joem.vocabulary import VOID
 
 KEPT = 1 << 24
@@ -39,14 +39,18 @@ def rows_of(ranking: Ranking, window: Window) -> Ranking:
     return Ranking(*(each[:, window.rows] for each in ranking))
 
 
-def decide(each: Sequence[Part], by: Decision, classes: int) -> Tensor:
-    """Labels (Ho,Wo) of so many classes: int64 if there is one part, else in as few bytes as they need."""
-    kind = torch.int64 if len(each) == 1 else torch.uint8 if classes < VOID else torch.int32
+def labels(each: Sequence[Part], classes: int, find: Callable[[Part], Tensor]) -> Tensor:
+    """Labels (Ho,Wo) of so many classes, found part by part, (1,rows,Wo).
+
+    They are int64 if there is one part, else take as few bytes as they need.
+    """
+    if len(each) == 1:
+        return find(each[0])[0].cpu()
     last = each[-1].window
-    labels = torch.empty(last.height, last.width, dtype=kind)
+    found = torch.empty(last.height, last.width, dtype=torch.uint8 if classes < VOID else torch.int32)
     for part in each:
-        labels[part.window.rows] = by.decide(part.rank())[0].cpu()
-    return labels
+        found[part.window.rows] = find(part)[0].cpu()
+    return found
 
 
 def compute(

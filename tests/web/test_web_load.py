@@ -200,8 +200,8 @@ def test_the_cache_counts_what_scenes_come_to_hold(segmenter, size):
     scene = segmenter.encode(scene_image(size=max(size)).crop((0, 0, *size)))
     counted = bytes_of(scene, prototypes=len(names) + 1)
     scene.segment(names).to_dict()
-    ((_, (classes, ranking)),) = scene._latest.values()
-    kept = (scene.features, scene.pixels, scene._norms.squares, classes.prototypes, *ranking)
+    (latest,) = scene._latest.values()
+    kept = (scene.features, scene.pixels, scene._norms.squares, latest.classes.prototypes, *latest.ranking)
     assert counted == sum(tensor.untyped_storage().nbytes() for tensor in kept)
 
 

@@ -49,6 +49,7 @@ typedef struct {
     const float *centre;           /* (channels), what v is seen from */
     const float *weight;           /* (groups, channels, GROUP), 2 (mu - centre) */
     const float *bias;             /* (groups, GROUP), -|mu - centre|^2 */
+    const float *scores;           /* (classes, rows, columns) of every feature, if they were found before */
     const int64_t *labels;         /* (classes); neighbours with one label are one class of several prototypes */
     const int64_t *vertical_low;   /* (height), the row of features before each row of pixels */
     const float *vertical_step;    /* how far it is from that, from 0 to 1 */
@@ -61,6 +62,7 @@ typedef struct {
     float *second;                 /* the distance to the second best class of the first side */
     int64_t by_channel, by_row, by_column; /* how far apart neighbours among the features are */
     int64_t channels, classes;
+    int64_t rows, columns; /* of features */
     int64_t split; /* the first `split` classes are the first side, the others the second */
     int64_t height, width;
     int64_t parts; /* into how many parts rows of pixels are cut, for threads to take */
@@ -422,6 +424,13 @@ static inline void write_distances(Vector squares, Vector scores, float *to, int
     memcpy(to, roots, count * sizeof(float));
 }
 
+/* Whether the chosen prototypes are all of one class. */
+static int is_settled(const Task *task, const Strip *strip, int64_t chosen) {
+    for (int64_t i = 1; i < chosen; i++)
+        if (task->labels[strip->chosen[i]] != task->labels[strip->chosen[0]]) return 0;
+    return chosen > 0;
+}
+
 /* The pixels of some rows between two rows of features, the upper of which starts at `upper` in the strip. */
 static void between(const Task *task, const Strip *strip, int64_t upper, int64_t y, int rows, int64_t x) {
     float steps[MOST] = {0};
@@ -444,6 +453,12 @@ static void between(const Task *task, const Strip *strip, int64_t upper, int64_t
             int64_t from = side ? task->split : 0, to = side ? task->classes : task->split;
             int two = side == 0 && task->second;
             int64_t chosen = choose_classes(strip, tile, from, to);
+            if (!task->distance[side] && is_settled(task, strip, chosen)) { /* nothing but the label is wanted */
+                for (int row = 0; row < rows; row++)
+                    for (int lane = 0; lane < tile->count; lane++)
+                        task->label[side][(y + row) * task->width + x + lane] = task->labels[strip->chosen[0]];
+                continue;
+            }
             if (two) search(task, strip, strip->table + upper, tile, chosen, steps, rows, 1, &found);
             else search(task, strip, strip->table + upper, tile, chosen, steps, rows, 0, &found);
             for (int row = 0; row < rows; row++) {
@@ -471,6 +486,14 @@ static int advance(const Task *task, Strip *strip, int64_t row, int64_t last, in
     }
     int64_t rows = last + 1 - row < capacity ? last + 1 - row : capacity;
     strip->first = row, strip->count = rows;
+    if (task->scores) {
+        for (int64_t k = 0; k < task->classes; k++)
+            for (int64_t y = kept; y < rows; y++) {
+                const float *from = task->scores + (k * task->rows + row + y) * task->columns + strip->left;
+                memcpy(strip->table + k * PITCH + y * wide, from, wide * sizeof(float));
+            }
+        return 1;
+    }
     int finite = pack(task, strip, row + kept, rows - kept, kept * wide);
     multiply(task, strip, kept * wide, (rows - kept) * wide);
     return finite;
@@ -511,7 +534,7 @@ static void *allocate(size_t bytes) { return aligned_alloc(64, (bytes / 64 + 1) 
 static int rows_of_pixels(const Task *task, int64_t top, int64_t bottom) {
     int64_t groups = (task->classes + GROUP - 1) / GROUP;
     Strip strip = {
-        .packed = allocate(task->channels * PITCH * sizeof(float)),
+        .packed = allocate(task->scores ? 0 : task->channels * PITCH * sizeof(float)),
         .table = allocate(groups * GROUP * PITCH * sizeof(float)),
         .products = allocate(6 * LENGTH * sizeof(float)),
         .cells = allocate(task->classes * (STRIP / 64) * sizeof(uint64_t)),

@@ -200,13 +200,17 @@ def _rank_by_torch(
 
 
 @torch.no_grad()
-def nearest(features: Tensor, prototypes: Tensor, size: Sequence[int] | None = None) -> Tensor:
+def nearest(
+    features: Tensor, prototypes: Tensor, size: Sequence[int] | None = None, owners: Tensor | None = None
+) -> Tensor:
     """NN, the nearest class: argmin_c d(v, mu_c), as labels (B,Ho,Wo).
 
     Args:
         features: v, (B,C,H,W).
         prototypes: mu, (K,C).
-        size: (Ho,Wo) the features are upsampled to before the distance is taken; None keeps (H,W).
+        size: (Ho,Wo) the features are upsampled to before the distance is taken, or a `Window` of that; None keeps
+            (H,W).
+        owners: (K,), which class each prototype belongs to; None where each is a class.
 
     >>> nearest(torch.tensor([[[[0.0, 1.0]]]]), torch.tensor([[0.0], [1.0]]), size=(1, 4))
     tensor([[[0, 0, 1, 1]]])
@@ -215,7 +219,8 @@ def nearest(features: Tensor, prototypes: Tensor, size: Sequence[int] | None = N
     labels = features.new_empty((len(features), *work.size), dtype=torch.long)
     every = torch.arange(len(prototypes))
     if work.is_compiled:
-        compiled.run(work, every, len(every), every, {"label": labels})
+        order = every if owners is None else owners.argsort(stable=True)
+        compiled.run(work, order, len(order), order if owners is None else owners[order], {"label": labels})
         return labels
     blocks = work.blocks(every)
 
@@ -224,4 +229,4 @@ def nearest(features: Tensor, prototypes: Tensor, size: Sequence[int] | None = N
         target.copy_(find_best(band, blocks).label.view_as(target))
 
     work.each_band(fill)
-    return labels
+    return labels if owners is None else owners.to(labels.device)[labels]

@@ -25,7 +25,7 @@ WINDOW = 1 << 21
 
 BLOCK = 1024  # classes scored together
 _GROUPS = 32  # groups in which the classes of a large block are searched
-_CENTRE_ROWS = 16  # that the centre of the features is found from
+_CENTRE_ROWS = 4  # that the centre of the features is found from
 _TILE = 1 << 21  # interpolated scores held at a time, 8 MB: few enough for the cache, enough for all threads
 
 

@@ -113,7 +113,7 @@ class ConSE(Expert):
         columns = torch.cat([self.meanings, self._rarity()[:, None]], dim=1) if gated else self.meanings
         if self._teacher.many:
             return self._teacher.read(view, columns, temperature)
-        return F.conv2d(self._teacher.posterior(view, temperature), columns.T[:, :, None, None])
+        return (self._teacher.posterior(view, temperature).movedim(1, -1) @ columns).movedim(-1, 1)
 
     @property
     def _teacher(self) -> NamesTeacher:
