@@ -108,7 +108,7 @@ def _grouped(
         words = _words(name, known, vocabulary, notes)
         title = name if name in known.names else described(alternatives(name)[0])[0]
         text = name
-        for other in [each for each, taken in groups.items() if set(taken) & set(words) or each == title]:
+        for other in [each for each, taken in groups.items() if each == title or not set(words).isdisjoint(taken)]:
             shared = next((word for word in words if word in groups[other]), title)
             notes.append(f'"{name}" and "{other}" are one class, "{shared}".')
             words = tuple(dict.fromkeys((*groups.pop(other), *words)))

@@ -89,6 +89,20 @@ def test_classes_that_cannot_win_between_four_features_are_left_out_and_no_other
     for label, expected in ((found.seen[0], found.seen_distance[0]), (found.unseen[0], found.unseen_distance[0])):
         taken = of_class.gather(0, label.clamp(min=0)[None])[0].masked_fill(label < 0, torch.inf)
         torch.testing.assert_close(taken, expected, **close)
+    label = decision.nearest(features, prototypes, size, owners)
+    torch.testing.assert_close(of_class.gather(0, label)[0], of_class.amin(0), **close)
+
+
+@pytest.mark.parametrize("last", [True, False])
+def test_the_nearest_class_is_the_first_of_the_ranking(last):
+    torch.manual_seed(0)
+    features, prototypes = torch.randn(2, 30, 9, 21), torch.randn(46, 30)
+    owners = torch.randint(0, 12, (46,))  # in no order
+    if last:
+        features = features.contiguous(memory_format=torch.channels_last)
+    for size in (None, (150, 61), decision.Window(150, 61, 40, 97)):
+        expected = decision.rank(features, prototypes, (), size, owners=owners, second=False).seen
+        assert torch.equal(decision.nearest(features, prototypes, size, owners), expected)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
