@@ -11,7 +11,8 @@ from joem.calibration.sweep import fold_sweep, sweep
 
 
 @pytest.fixture
-def recipe():
+def recipe(monkeypatch):
+    monkeypatch.setattr(sys.modules["joem.calibration.choosing"], "_LEAST_PICTURES", 20)
     return make_small("blend").changed(data={"train_count": 60}, train={"folds": 2, "fold_steps": 1})
 
 
@@ -35,12 +36,15 @@ def test_without_folds_the_recipe_decides(recipe):
         assert reason == f"Rule: {told[next(iter(changes))]}"
 
 
-def test_three_classes_are_too_few(recipe):
+@pytest.mark.parametrize(("classes", "pictures"), [(3, 20), (10, 10_000)])
+def test_a_few_classes_or_pictures_are_too_few(recipe, monkeypatch, classes, pictures):
+    monkeypatch.setattr(sys.modules["joem.calibration.choosing"], "_LEAST_PICTURES", pictures)
     problem = engine.open_problem(recipe.data)
-    few = problem.vocabulary.with_unseen(problem.vocabulary.names[4:])
+    few = problem.vocabulary.with_unseen(problem.vocabulary.names[classes + 1 :])
     chosen, reason = calibration.decide(recipe, replace(problem, vocabulary=few))
     assert chosen == recipe
-    assert "3 seen classes are too few to choose it by, 4 are needed" in reason
+    assert f"{classes} seen classes in " in reason
+    assert f"too few to choose it by, 10 in {pictures} are needed" in reason
 
 
 def test_pictures_that_count_four_times_do(recipe, monkeypatch):
