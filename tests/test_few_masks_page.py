@@ -26,7 +26,7 @@ method:
   experts:
     - {kind: cosine, copies: 1, hidden: 16, channels: 8}
     - {kind: mixture, copies: 1, hidden: 16, channels: 8}
-train: {cache: cache, steps: 20, folds: 2, fold_steps: 5}
+train: {cache: cache, steps: 20}
 """
 
 
@@ -77,7 +77,7 @@ def test_the_commands_of_the_page_work(tmp_path, monkeypatch, capsys):
         assert cli.main(["small.yaml" if word == "folder" and words[0] == "train" else word for word in words]) == 0
         said[command] = capsys.readouterr().out
     trained = next(text for command, text in said.items() if "--out runs/mine" in command)
-    assert re.search(r"Rule: .* chosen on 2 short trainings without ", trained)
+    assert re.search(r"Rule: .*, of the recipe: 4 seen classes in \d+ pictures are too few", trained)
     assert "pictures kept back" in trained
     assert "What it forgot: asked for the old classes" in next(text for key, text in said.items() if "--from" in key)
     assert "<html" in (tmp_path / "runs/mine/report.html").read_text(encoding="utf-8")
