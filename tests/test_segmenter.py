@@ -164,6 +164,10 @@ def test_classes_that_are_all_trained_or_all_new_need_no_ranking_until_somebody_
     ranking = known.ranking(names, background=False)
     monkeypatch.setattr(decision, "rank", lambda *each: ranked.append(1) or rank(*each))
     found = scene.segment(names, background=False, **rule)
+    with monkeypatch.context() as patch:
+        patch.setattr(decision, "nearest", lambda *_: pytest.fail("searched again"))
+        again = scene.segment(names, "ac", background=False, sigma=0.3)
+    assert torch.equal(again.labels, found.labels)
     assert not ranked
     assert torch.equal(found.labels, decision.Decision.from_dict(rule).decide(ranking)[0])
     assert found.confidences() == known.segment(names, background=False, **rule).confidences()

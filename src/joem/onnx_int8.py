@@ -1,8 +1,8 @@
 """An exported graph whose convolutions compute with integers of eight bits: static quantisation by onnxruntime.
 
 Weights have a scale per output channel, activations one per map, from the smallest and the largest value that the
-pictures for calibration gave. What comes after the networks (distances, attention, gates) stays float32, and so do their
-first layers, in which rounding costs most and eight bits save no time.
+pictures for calibration gave. What comes after the networks (distances, attention, gates) stays float32, and so do
+their first layers, in which rounding costs most and eight bits save no time.
 """
 
 import ast
@@ -19,8 +19,8 @@ from joem.errors import JoemError
 from joem.onnx_graph import INPUTS, features_only
 
 _QUANTISED = ("Conv", "Clip", "Add")  # Clip and Add join convolutions, which would go back to float32 between them
-# Of the operations of the networks, those nearest to the picture stay as they are. The labels of 40 training pictures of
-# PASCAL VOC that differ with none of them left out, a tenth, a fifth, 28 % and 38 %: 6.2, 3.4, 3.0, 2.8 and 2.6 %.
+# Of the operations of the networks, those nearest to the picture stay as they are. The labels of 40 training pictures
+# of PASCAL VOC that differ with none of them left out, a tenth, a fifth, 28 % and 38 %: 6.2, 3.4, 3.0, 2.8 and 2.6 %.
 _FIRST = 0.2
 _SCOPES = "pkg.torch.onnx.name_scopes"  # where the exporter notes the modules that a node was in
 

@@ -37,6 +37,8 @@ class _Kept(NamedTuple):
     ranking: Ranking | None = None
     second: bool = False
     """Whether the ranking knows the second seen distance."""
+    nearest: Tensor | None = None
+    """The labels, where they needed no ranking."""
 
 
 @dataclass(frozen=True)
@@ -108,12 +110,15 @@ class Scene:
         kept = self._asked(names, background, strict_words, points)
         classes, parts = kept.classes, parts_of(decision.second)
 
-        def labels(part: windowed.Part) -> Tensor:
-            if kept.ranking is None and classes.nearest_wins:
-                return classes.nearest(self.features, part.window)
-            return decision.decide(part.rank())
-
-        found = windowed.labels(parts, len(classes.names), labels)
+        if kept.ranking is not None or not classes.nearest_wins:
+            found = windowed.labels(parts, len(classes.names), lambda part: decision.decide(part.rank()))
+        elif kept.nearest is not None:
+            found = kept.nearest.clone()
+        else:
+            nearest = partial(classes.nearest, self.features)
+            found = windowed.labels(parts, len(classes.names), lambda part: nearest(part.window))
+            if windowed.is_kept(self.size):
+                self._latest[0] = kept._replace(nearest=found.clone())
 
         def measured(score: Score | None) -> Iterator[Tensor]:
             whole = parts if decision.second or classes.one_word_each else parts_of(second=True)
@@ -157,7 +162,7 @@ class Scene:
             # To be kept, norms cost a pass of their own, which pays when other names are asked for.
             norms = self._norms if kept.again or found is not None else None
             found = classes.rank(self.features, self.size, classes.unseen, norms, bool(points), second)
-            self._latest[0] = kept._replace(ranking=found, second=second)
+            self._latest[0] = kept._replace(ranking=found, second=second, nearest=None)
         return classes, found
 
     def _asked(self, names: Asked, background: bool, strict_words: bool, points: Points | None) -> _Kept:

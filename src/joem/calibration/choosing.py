@@ -169,8 +169,8 @@ def decide(recipe: Recipe, problem: Problem) -> tuple[Recipe, str]:
     pictures = len(data.restrict(problem.train, vocabulary.seen))
     if len(objects) < _LEAST_CLASSES or pictures < _LEAST_PICTURES:
         return recipe, (
-            f"Rule: {recipe.decision}, of the recipe: {len(objects)} seen classes in {pictures} pictures are too few to "
-            f"choose it by, {_LEAST_CLASSES} in {_LEAST_PICTURES} are needed."
+            f"Rule: {recipe.decision}, of the recipe: {len(objects)} seen classes in {pictures} pictures are too few "
+            f"to choose it by, {_LEAST_CLASSES} in {_LEAST_PICTURES} are needed."
         )
     count = None if vocabulary.unseen else min(_USUAL_FOLDS, len(objects))
     short = replace(recipe, train=replace(settings, epochs=1, steps=settings.fold_steps, folds=0))
