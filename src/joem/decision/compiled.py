@@ -35,7 +35,7 @@ _SECONDS = 60
 _ROWS = 16  # that are worth a thread of their own
 
 _SCORES = 1 << 18  # the most scores that torch computes
-_CHANNELS = 1 << 21  # of features, 8 MB, that it does so with at once
+_CHANNELS = 1 << 18  # of features, 1 MB, that each of its threads does so with at once
 
 _SEEN_BY_GLIBC = 31 << 20  # bytes, just below the largest block that glibc adapts to
 
@@ -136,7 +136,7 @@ def _scores(features: Tensor, weight: Tensor, bias: Tensor, centre: Tensor) -> T
     """Scores (classes,h*w) of features (C,h,w) whose channels are neighbours, some of them at a time."""
     pixels = features.flatten(1).T
     found = pixels.new_empty(len(bias), len(pixels))
-    size = max(1, _CHANNELS // len(centre))
+    size = max(1, _CHANNELS * torch.get_num_threads() // len(centre))
     for part, target in zip(torch.split(pixels, size), torch.split(found, size, dim=1), strict=True):
         target.copy_(torch.addmm(bias, part - centre, weight).T)
     if not torch.stack(found.aminmax()).isfinite().all():

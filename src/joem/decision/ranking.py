@@ -215,6 +215,7 @@ def nearest(
     >>> nearest(torch.tensor([[[[0.0, 1.0]]]]), torch.tensor([[0.0], [1.0]]), size=(1, 4))
     tensor([[[0, 0, 1, 1]]])
     """
+    compiled.keep_freed_blocks()
     work = Work(features, prototypes, size)
     labels = features.new_empty((len(features), *work.size), dtype=torch.long)
     every = torch.arange(len(prototypes))
