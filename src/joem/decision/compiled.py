@@ -34,21 +34,18 @@ _FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fno
 _SECONDS = 60
 _ROWS = 16  # that are worth a thread of their own
 
-_SCORES = 1 << 18  # the most scores that torch computes
-_CHANNELS = 1 << 18  # of features, 1 MB, that each of its threads does so with at once
-
 _SEEN_BY_GLIBC = 31 << 20  # bytes, just below the largest block that glibc adapts to
 
 _NO_MEMORY = 1
 _PROCESS = os.getpid()
 
 _TENSORS = (
-    *("features", "centre", "weight", "bias", "scores", "labels"),
+    *("features", "centre", "weight", "bias", "labels"),
     *("vertical_low", "vertical_step", "horizontal_low", "horizontal_step"),
     *("known", "squares", "label", "other_label", "distance", "other_distance", "second"),
 )
 _NUMBERS = (
-    *("by_channel", "by_row", "by_column", "channels", "classes", "rows", "columns", "split", "height", "width"),
+    *("by_channel", "by_row", "by_column", "channels", "classes", "group", "split", "height", "width"),
     *("parts", "taken", "wrong"),
 )
 
@@ -78,26 +75,24 @@ def run(work: "Work", order: Tensor, split: int, labels: Tensor, results: Mappin
         results: what is wanted, (B,Ho,Wo) each, by the names of the kernel's Task; `known` is given.
     """
     library, features = _library(), work.features
-    _, channels, rows, columns = features.shape
+    _, channels, *_ = features.shape
     vertical, horizontal = work.axes
     height, width = len(vertical.low), len(horizontal.low)
     # Threads of a parent do not live in a process that was forked.
     threads = max(1, min(torch.get_num_threads(), height // _ROWS)) if os.getpid() == _PROCESS else 1
-    # Where channels are neighbours in memory, torch multiplies in less time than the kernel needs to take them apart.
-    by_torch = set(results) == {"label"} and features.stride(1) == 1 and len(order) * rows * columns <= _SCORES
-    weight, bias = _grouped(work.prototypes, order, work.centre, len(order) if by_torch else library.joem_group())
+    group, wide = library.joem_group(), library.joem_wide()
+    if set(results) == {"label"} and features.stride(1) == 1:  # nothing but scores is needed of the features
+        group = -(-len(order) // wide) * wide
+    weight, bias = _grouped(work.prototypes, order, work.centre, group)
     tensors = {"centre": work.centre, "weight": weight, "bias": bias, "labels": labels}
     for name, axis in (("vertical", vertical), ("horizontal", horizontal)):
         tensors |= {f"{name}_low": axis.low, f"{name}_step": axis.step}
     for image, own in enumerate(features):
-        if by_torch:
-            tensors["scores"] = _scores(own, weight[0], bias, work.centre)
         pointers = {name: each.data_ptr() for name, each in tensors.items()}
         pointers |= {name: each[image].data_ptr() for name, each in results.items()}
         strides = dict(zip(("by_channel", "by_row", "by_column"), own.stride(), strict=True))
         sizes = {"channels": channels, "classes": len(order), "split": split, "height": height, "width": width}
-        sizes |= {"rows": rows, "columns": columns}
-        task = _Task(features=own.data_ptr(), **pointers, **strides, **sizes, parts=threads)
+        task = _Task(features=own.data_ptr(), **pointers, **strides, **sizes, group=group, parts=threads)
         if threads == 1:
             library.joem_work(ctypes.byref(task))
         else:
@@ -130,18 +125,6 @@ def _grouped(prototypes: Tensor, order: Tensor, centre: Tensor, size: int) -> tu
     chosen = prototypes[F.pad(order, (0, -len(order) % size))].sub_(centre)
     bias = torch.linalg.vector_norm(chosen, dim=1).square_().neg_()
     return chosen.mul_(2).view(-1, size, len(centre)).transpose(1, 2).contiguous(), bias
-
-
-def _scores(features: Tensor, weight: Tensor, bias: Tensor, centre: Tensor) -> Tensor:
-    """Scores (classes,h*w) of features (C,h,w) whose channels are neighbours, some of them at a time."""
-    pixels = features.flatten(1).T
-    found = pixels.new_empty(len(bias), len(pixels))
-    size = max(1, _CHANNELS * torch.get_num_threads() // len(centre))
-    for part, target in zip(torch.split(pixels, size), torch.split(found, size, dim=1), strict=True):
-        target.copy_(torch.addmm(bias, part - centre, weight).T)
-    if not torch.stack(found.aminmax()).isfinite().all():
-        raise not_finite("features")
-    return found
 
 
 @cache
@@ -178,7 +161,7 @@ def _library() -> Any:
 
 def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
     library.joem_work.argtypes, library.joem_work.restype = (ctypes.c_void_p,), None
-    library.joem_group.restype = ctypes.c_int64
+    library.joem_group.restype = library.joem_wide.restype = ctypes.c_int64
     return library
 
 

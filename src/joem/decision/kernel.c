@@ -30,6 +30,8 @@ whose best corner is below another's worst corner wins nowhere in it and is not 
 #define ROWS 2
 #endif
 
+#define FEW 4             /* features that are multiplied together where they are, */
+#define WIDE (3 * LANES)  /* with so many classes */
 #define STRIP 128 /* features in a row that are worked on together */
 #define BLOCK 128 /* classes that are interpolated together */
 #define DEPTH 256 /* channels that are multiplied together: LANES features of them fit the first level of the cache */
@@ -47,9 +49,8 @@ lists the same fields. */
 typedef struct {
     const float *features;         /* v */
     const float *centre;           /* (channels), what v is seen from */
-    const float *weight;           /* (groups, channels, GROUP), 2 (mu - centre) */
-    const float *bias;             /* (groups, GROUP), -|mu - centre|^2 */
-    const float *scores;           /* (classes, rows, columns) of every feature, if they were found before */
+    const float *weight;           /* (groups, channels, group), 2 (mu - centre) */
+    const float *bias;             /* (groups, group), -|mu - centre|^2 */
     const int64_t *labels;         /* (classes); neighbours with one label are one class of several prototypes */
     const int64_t *vertical_low;   /* (height), the row of features before each row of pixels */
     const float *vertical_step;    /* how far it is from that, from 0 to 1 */
@@ -62,7 +63,7 @@ typedef struct {
     float *second;                 /* the distance to the second best class of the first side */
     int64_t by_channel, by_row, by_column; /* how far apart neighbours among the features are */
     int64_t channels, classes;
-    int64_t rows, columns; /* of features */
+    int64_t group; /* GROUP; or all classes, rounded up to WIDE, to be multiplied where the features are */
     int64_t split; /* the first `split` classes are the first side, the others the second */
     int64_t height, width;
     int64_t parts; /* into how many parts rows of pixels are cut, for threads to take */
@@ -279,6 +280,50 @@ static void multiply(const Task *task, const Strip *strip, int64_t at, int64_t c
     }
 }
 
+/* Scores of all classes at rows of features whose channels are neighbours, from column `at` of the strip on: to take such
+features apart takes longer than this. Gives whether all are finite. */
+static int multiply_in_place(const Task *task, const Strip *strip, int64_t row, int64_t rows, int64_t at) {
+    int32_t wrong = 0;
+    for (int64_t first = 0; first < task->classes; first += WIDE) {
+        int64_t last = task->classes - first < WIDE ? task->classes - first : WIDE;
+        for (int64_t y = 0; y < rows; y++)
+            for (int64_t x = 0; x < strip->wide; x += FEW) {
+                int64_t count = strip->wide - x < FEW ? strip->wide - x : FEW;
+                const float *v[FEW], *weight = task->weight + first;
+                Vector sums[FEW][WIDE / LANES];
+#pragma GCC unroll 16
+                for (int i = 0; i < FEW; i++) { /* features beyond the end are those of the last one */
+                    int64_t column = strip->left + x + (i < count ? i : count - 1);
+                    v[i] = task->features + (row + y) * task->by_row + column * task->by_column;
+#pragma GCC unroll 16
+                    for (int k = 0; k < WIDE / LANES; k++) sums[i][k] = load(task->bias + first + k * LANES);
+                }
+                for (int64_t c = 0; c < task->channels; c++, weight += task->group) {
+                    float centre = task->centre[c];
+#pragma GCC unroll 16
+                    for (int i = 0; i < FEW; i++) {
+                        Vector value = every(v[i][c] - centre);
+#pragma GCC unroll 16
+                        for (int k = 0; k < WIDE / LANES; k++) sums[i][k] += value * load(weight + k * LANES);
+                    }
+                }
+                float *to = strip->table + first * PITCH + at + y * strip->wide + x, found[FEW][WIDE];
+#pragma GCC unroll 16
+                for (int i = 0; i < FEW; i++)
+#pragma GCC unroll 16
+                    for (int k = 0; k < WIDE / LANES; k++) store(found[i] + k * LANES, sums[i][k]);
+                for (int64_t i = 0; i < count; i++)
+                    for (int64_t k = 0; k < last; k++) {
+                        int32_t bits;
+                        memcpy(&bits, found[i] + k, sizeof bits);
+                        wrong |= (bits & 0x7f800000) == 0x7f800000;
+                        to[k * PITCH + i] = found[i][k];
+                    }
+            }
+    }
+    return !wrong;
+}
+
 /* Products of the features of two rows, at `upper` and below it: each with itself and with its right neighbour, in both
 rows; then with the one below; then the two diagonals of the cell together. */
 static void neighbours(const Task *task, const Strip *strip, int64_t upper) {
@@ -486,14 +531,7 @@ static int advance(const Task *task, Strip *strip, int64_t row, int64_t last, in
     }
     int64_t rows = last + 1 - row < capacity ? last + 1 - row : capacity;
     strip->first = row, strip->count = rows;
-    if (task->scores) {
-        for (int64_t k = 0; k < task->classes; k++)
-            for (int64_t y = kept; y < rows; y++) {
-                const float *from = task->scores + (k * task->rows + row + y) * task->columns + strip->left;
-                memcpy(strip->table + k * PITCH + y * wide, from, wide * sizeof(float));
-            }
-        return 1;
-    }
+    if (task->group != GROUP) return multiply_in_place(task, strip, row + kept, rows - kept, kept * wide);
     int finite = pack(task, strip, row + kept, rows - kept, kept * wide);
     multiply(task, strip, kept * wide, (rows - kept) * wide);
     return finite;
@@ -534,7 +572,7 @@ static void *allocate(size_t bytes) { return aligned_alloc(64, (bytes / 64 + 1) 
 static int rows_of_pixels(const Task *task, int64_t top, int64_t bottom) {
     int64_t groups = (task->classes + GROUP - 1) / GROUP;
     Strip strip = {
-        .packed = allocate(task->scores ? 0 : task->channels * PITCH * sizeof(float)),
+        .packed = allocate(task->group == GROUP ? task->channels * PITCH * sizeof(float) : 0),
         .table = allocate(groups * GROUP * PITCH * sizeof(float)),
         .products = allocate(6 * LENGTH * sizeof(float)),
         .cells = allocate(task->classes * (STRIP / 64) * sizeof(uint64_t)),
@@ -569,3 +607,5 @@ void joem_work(Task *task) {
 }
 
 int64_t joem_group(void) { return GROUP; }
+
+int64_t joem_wide(void) { return WIDE; }
