@@ -154,27 +154,6 @@ def test_the_second_class_is_sought_only_where_somebody_asks_for_it(segmenter, p
     assert torch.equal(scene.segment(names, "ac", sigma=0.7).labels, known.segment(names, "ac", sigma=0.7).labels)
 
 
-@pytest.mark.parametrize("names", [None, ["zebra", "cow|horse"]])
-@pytest.mark.parametrize("rule", [{"rule": "ac", "sigma": 0.6}, {"rule": "cs", "gamma": 0.3}, {"rule": "nn"}])
-def test_classes_that_are_all_trained_or_all_new_need_no_ranking_until_somebody_asks_how_sure(
-    segmenter, picture, monkeypatch, names, rule
-):
-    known, scene, rank, ranked = segmenter.encode(picture), segmenter.encode(picture), decision.rank, []
-    names = names or list(segmenter.vocabulary.seen)
-    ranking = known.ranking(names, background=False)
-    monkeypatch.setattr(decision, "rank", lambda *each: ranked.append(1) or rank(*each))
-    found = scene.segment(names, background=False, **rule)
-    with monkeypatch.context() as patch:
-        patch.setattr(decision, "nearest", lambda *_: pytest.fail("searched again"))
-        again = scene.segment(names, "ac", background=False, sigma=0.3)
-    assert torch.equal(again.labels, found.labels)
-    assert not ranked
-    assert torch.equal(found.labels, decision.Decision.from_dict(rule).decide(ranking)[0])
-    assert found.confidences() == known.segment(names, background=False, **rule).confidences()
-    assert ranked
-    assert torch.equal(scene.segment(names, background=False, **rule).labels, found.labels)  # by the ranking now
-
-
 def test_a_word_that_belongs_to_two_classes_makes_them_one(segmenter):
     classes = segmenter.classes(["sofa|couch", "couch", "dog"])
     assert classes.names == ("sofa", "dog", "background")
