@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from joem import Segmenter, engine, progress
+from joem.data.scenes import Scenes
 from joem.engine import Model
 from joem.engine.training import Run
 from joem.methods import get
@@ -184,3 +185,14 @@ def pytest_collection_finish(session):
 def pytest_unconfigure(config):
     """Give it back, or libraries complain at the end that something of theirs was left over."""
     gc.unfreeze()
+
+
+@pytest.fixture
+def picture() -> torch.Tensor:
+    return Scenes(1, 64)[0].image
+
+
+@pytest.fixture
+def segmenter(tiny, picture) -> Segmenter:
+    """An untrained model whose features of the picture are spread over its prototypes."""
+    return Segmenter(spread(Model.create(tiny, engine.open_problem(tiny.data).vocabulary), picture))

@@ -14,23 +14,12 @@ from PIL import Image
 from conftest import spread
 from joem import Segmenter, cli, engine, examples
 from joem.asking import NOT
-from joem.data.scenes import Scenes
 from joem.decision import Decision, Score
 from joem.engine.looks import spread as spread_of
 from joem.errors import BadUsage, JoemError
 from joem.model import Model
 
 SCORED = Decision("nn", score=Score((0.5, -1.0, 4.0), (0.1, -1.5, 3.0)))
-
-
-@pytest.fixture
-def picture():
-    return Scenes(1, 64)[0].image
-
-
-@pytest.fixture
-def segmenter(tiny, picture) -> Segmenter:
-    return Segmenter(spread(Model.create(tiny, engine.open_problem(tiny.data).vocabulary), picture))
 
 
 @settings(deadline=None, max_examples=30)

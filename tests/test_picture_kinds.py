@@ -8,21 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
-from conftest import spread
-from joem import Segmenter, engine
-from joem.data.scenes import Scenes
 from joem.errors import BadUsage, JoemError
-from joem.model import Model
-
-
-@pytest.fixture
-def picture():
-    return Scenes(1, 64)[0].image
-
-
-@pytest.fixture
-def segmenter(tiny, picture) -> Segmenter:
-    return Segmenter(spread(Model.create(tiny, engine.open_problem(tiny.data).vocabulary), picture))
 
 
 @pytest.mark.parametrize(

@@ -8,24 +8,12 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file
 
-from conftest import spread
 from joem import Segmenter, decision, engine, refinement, tiles
 from joem import recipe as recipes
-from joem.data.scenes import Scenes
 from joem.errors import BadUsage, JoemError
 from joem.model import Model
 from joem.model_folder import BOX, boxed
 from joem.result import Result
-
-
-@pytest.fixture
-def picture():
-    return Scenes(1, 64)[0].image
-
-
-@pytest.fixture
-def segmenter(tiny, picture) -> Segmenter:
-    return Segmenter(spread(Model.create(tiny, engine.open_problem(tiny.data).vocabulary), picture))
 
 
 def test_every_kind_of_picture_gives_the_same_labels(segmenter, picture, tmp_path):

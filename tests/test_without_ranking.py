@@ -3,20 +3,7 @@
 import pytest
 import torch
 
-from conftest import spread
-from joem import Segmenter, decision, engine
-from joem.data.scenes import Scenes
-from joem.model import Model
-
-
-@pytest.fixture
-def picture():
-    return Scenes(1, 64)[0].image
-
-
-@pytest.fixture
-def segmenter(tiny, picture) -> Segmenter:
-    return Segmenter(spread(Model.create(tiny, engine.open_problem(tiny.data).vocabulary), picture))
+from joem import decision
 
 
 @pytest.mark.parametrize("names", [None, ["zebra", "cow|horse"]])

@@ -24,8 +24,8 @@ LAMBDAS = (1e-3, 1e-2, 1e-1, 1.0, 10.0)
 """The paper's grid of lambda, the weight of the semantic consistency loss."""
 
 _TOLERANCE = 1.0  # points of hIoU
-# With fewer, folds say less than what was chosen on PASCAL VOC: on five folders of sixty pictures and nine classes hIoU
-# was 48.1 by folds and 49.3 without, on a sixth 23 and 36 (docs/log). One or two classes held out are not like others.
+# With fewer, folds say no more than what was chosen on PASCAL VOC, and sometimes far less: on five folders of sixty
+# pictures and nine classes hIoU was 48.1 by folds and 49.3 without, on a sixth 23 and 36 (docs/log).
 _LEAST_CLASSES = 10  # seen objects
 _LEAST_PICTURES = 200  # to train on
 _USUAL_FOLDS = 5  # where no class is unseen, so that no share of them says how many to hold out
