@@ -226,7 +226,8 @@ def test_an_epoch_over_many_pictures_reads_each_once_and_keeps_no_more_than_it_m
         sides = enumerate((4, 2, 2))  # the last two of strides 8, 16 and 16
         levels = {str(level): torch.full((1, 2, side, side), float(index)).half() for level, side in sides}
         write_tensors(tmp_path / f"{index}.safetensors", levels, {"picture": "1"})
-    monkeypatch.setattr("joem.engine.stored_maps._MEMORY", 200_000)
+    monkeypatch.setattr("joem.engine.stored_maps._LEAST_MEMORY", 200_000)
+    monkeypatch.setattr("joem.engine.stored_maps.available_memory", lambda: 0)
     pixels = PixelSet(Many(few), scenes.vocabulary(), "ignore", store, pixels=3, side=2, seed=0)
     store.fill(pixels.samples)  # finds them all
     found = []

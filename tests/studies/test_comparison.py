@@ -90,6 +90,28 @@ def test_lambda_is_chosen_on_the_folds_and_then_trained(recipe, tmp_path, traini
     assert len(trainings) == count
 
 
+def test_rates_and_lengths_are_tried_alike_for_every_row_and_the_best_are_trained(recipe, tmp_path, trainings):
+    options = {"folds": 1, "paces": calibration.Paces((0.5, 1.0), (1.0, 2.0))}
+    found = compared(recipe, tmp_path, "joem", "devise", "supervised", **options)
+    assert sorted(trainings) == sorted(["joem", "devise", "supervised"] * 4)  # two rates, another length, the run
+    for name, tried in found.trials.items():
+        assert len(tried) == options["paces"].trials == 3
+        best = calibration.best_pace(tried)
+        trained = recipes.Recipe.from_dict(found.results[name][0]["recipe"]).train
+        assert trained.visual.lr == recipe.train.visual.lr * best.rate
+        assert trained.epochs == recipe.train.epochs * best.length
+        assert engine.Model.load(tmp_path / name / "seed-0").recipe.train == trained
+        assert {path.name for path in (tmp_path / name).iterdir()} == {*map(str, tried), "seed-0"}
+    files = studies.write(found, tmp_path, "")
+    assert "trials" in json.loads(files[-1].read_text())["rows"][0]
+    assert "rate 0.5, length 1" in files[1].read_text()
+    assert "as many trials for every row" in files[1].read_text()
+    compared(recipe, tmp_path, "joem", "devise", "supervised", **options)
+    assert len(trainings) == 12
+    with pytest.raises(BadUsage, match="chosen on folds"):
+        compared(recipe, tmp_path, "joem", folds=0, paces=options["paces"])
+
+
 def test_what_is_done_is_not_done_again(recipe, tmp_path, trainings):
     first = compared(recipe, tmp_path, "joem", seeds=2)
     assert trainings == ["joem", "joem"]

@@ -228,7 +228,7 @@ def _decided(folds: Sequence[Mapping[str, Mapping[str, Any]]], own: str) -> tupl
     parameter, of the recipe's own, or of the first candidate.
     """
     chosen = {rule: _least_correction([curves[rule] for curves in folds]) for rule in folds[0]}
-    neutral = float(np.mean([next(iter(curves.values()))["points"][0]["hiou"] for curves in folds]))
+    neutral = _uncorrected(folds)
     known = [rule for rule in candidates(own) if rule.parameter is None or rule.name in chosen]
     hious = {rule.name: chosen[rule.name][1] if rule.parameter else neutral for rule in known}
     corrects = {rule: value != parameter_of(rule).neutral for rule, (value, _) in chosen.items()}
@@ -236,6 +236,16 @@ def _decided(folds: Sequence[Mapping[str, Mapping[str, Any]]], own: str) -> tupl
     order = [rule for rule in dict.fromkeys([best, own, *hious, *chosen]) if rule in chosen]
     values = {parameter_of(rule).name: chosen[rule][0] for rule in reversed(order)}
     return Decision(best, values), hious[best]
+
+
+def hiou_by(rule: str, folds: Sequence[Mapping[str, Mapping[str, Any]]]) -> float:
+    """The mean hIoU by a rule, at the value that the curves of every fold, by rule, speak for."""
+    return _least_correction([curves[rule] for curves in folds])[1] if rule in folds[0] else _uncorrected(folds)
+
+
+def _uncorrected(folds: Sequence[Mapping[str, Mapping[str, Any]]]) -> float:
+    """The mean hIoU by nearest neighbour, where every curve begins."""
+    return float(np.mean([next(iter(curves.values()))["points"][0]["hiou"] for curves in folds]))
 
 
 def _least_correction(curves: Sequence[Mapping[str, Any]]) -> tuple[float, float]:

@@ -27,6 +27,8 @@ def compare(
     seeds: int = 3,
     folds: int = 1,
     lambdas: Numbers | None = None,
+    rates: Numbers | None = None,
+    lengths: Numbers | None = None,
     time_new_class: bool = False,
     out: Path = Path("compare"),
     changes: Changes,
@@ -48,6 +50,10 @@ def compare(
         seeds: runs per row.
         folds: folds of held-out seen classes to choose the parameters of the rules on; 0 takes the recipe's own.
         lambdas: values of lambda to try on the folds, for rows that have one; the recipe's own if not given.
+        rates: multiples of every row's learning rates to try on the folds, such as 0.3,1,3; only the recipe's own if
+            not given.
+        lengths: multiples of every row's epochs to try on the folds, the first of them with every rate, the others with
+            the best one; only the recipe's own if not given.
         time_new_class: also time how long every system takes to know one more class; some train for it.
         out: folder of the runs and the tables.
         changes: settings of the recipe to replace.
@@ -55,7 +61,7 @@ def compare(
     """
     checks.recipe_files(recipe, changes)
     extras.require("train", "Training")
-    from joem import parallel, studies
+    from joem import calibration, parallel, studies
     from joem import recipe as recipes
 
     names = None if methods in (None, ["all"]) else methods
@@ -64,7 +70,8 @@ def compare(
         qualities = studies.generators(shared, out, names, own=own)
         yield studies.markdown(*studies.quality_table(qualities))
         return {name: [vars(row) for row in rows] for name, rows in qualities.items()}
-    found = studies.compare(shared, out, table, names, seeds, folds, own, lambdas, time_new_class)
+    paces = calibration.Paces(rates or (1.0,), lengths or (1.0,)) if rates or lengths else None
+    found = studies.compare(shared, out, table, names, seeds, folds, own, lambdas, time_new_class, paces)
     files = parallel.from_first(lambda: studies.write(found, out, command))
     yield studies.markdown(*studies.score_table(found))
     yield f"\n{studies.scale(found)}\n\nWith every rule and class: {', '.join(map(str, files))}"

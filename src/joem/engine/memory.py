@@ -4,10 +4,12 @@ import ctypes
 import os
 import platform
 from functools import cache
+from pathlib import Path
 
 # glibc's mallopt parameters (malloc.h).
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
 _GIBIBYTE = 1 << 30
+_CONTAINER = Path("/sys/fs/cgroup")
 
 
 def reuse_freed_memory() -> bool:
@@ -33,6 +35,20 @@ def return_freed_memory() -> None:
     """
     if _is_glibc():
         ctypes.CDLL(None).malloc_trim(0)
+
+
+def available_memory() -> int:
+    """Bytes that this process may still take without anything being swapped out; 0 where the system does not tell."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, ValueError, StopIteration):
+        return 0
+    try:  # a container's own limit
+        limit, used = (int((_CONTAINER / name).read_text()) for name in ("memory.max", "memory.current"))
+    except (OSError, ValueError):  # no container, or one without a limit
+        return free
+    return max(0, min(free, limit - used))
 
 
 @cache

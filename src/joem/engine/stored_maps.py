@@ -12,6 +12,7 @@ from torch import Tensor
 
 from joem import data, methods, progress
 from joem.data import Dataset
+from joem.engine.memory import available_memory
 from joem.errors import BadUsage
 from joem.io import atomic_file, damage_told, read_noted, read_notes, read_tensors, write_tensors
 from joem.models import HEADS, FeatureMaps, Trunk, hypercolumn
@@ -19,7 +20,8 @@ from joem.recipe import Recipe
 from joem.settings import DataSettings
 from joem.vocabulary import VOID, Vocabulary
 
-_MEMORY = 1 << 29  # bytes of maps that a training keeps in memory, some two hundred pictures
+_LEAST_MEMORY = 1 << 29  # bytes of maps that a training keeps in memory, some two hundred pictures
+_SHARE = 8  # where memory is free, an eighth of it
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,8 @@ class MapStore:
         if stored is None:
             image = self.trunk.normalised(pictures[index].image)[None]
             self.trunk.backbone.eval()
-            computed = self.trunk(image.to(next(self.trunk.parameters()).device)).maps[-hypercolumn.LEVELS :]
+            quick = self.trunk.for_inference()
+            computed = quick(image.to(next(self.trunk.parameters()).device)).maps[-hypercolumn.LEVELS :]
             with atomic_file(file, lasting=False) as draft:
                 tensors = {str(level): each.half() for level, each in enumerate(computed)}
                 write_tensors(draft, tensors, notes)
@@ -123,7 +126,7 @@ class PixelSet:
         self.samples = data.seen_only(dataset, vocabulary, rule)
         self.vocabulary, self.store, self.pixels, self.side, self.seed = vocabulary, store, pixels, side, seed
         self._kept: dict[int, tuple[hypercolumn.Basis, Tensor]] = {}
-        self._free = _MEMORY
+        self._free = max(_LEAST_MEMORY, available_memory() // _SHARE)
 
     def __len__(self) -> int:
         return len(self.samples)

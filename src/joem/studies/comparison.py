@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from joem import calibration, data, decision, engine, jobs, methods
-from joem.calibration import Folds
+from joem.calibration import Folds, Pace, Paces, best_pace, score_of_trial
 from joem.calibration.folds import has_checkpoint
 from joem.decision import Decision
 from joem.engine import Model, Problem
@@ -36,6 +36,8 @@ class Comparison:
         failures: what could not be run, and why.
         lambdas: the values of lambda that were tried on the folds; none where it is the recipe's own.
         timed: whether it was measured how long one more class takes.
+        trials: what rates and lengths came to on the folds, pace -> mean hIoU by the name of a row's variant; empty
+            where all have their recipe's own.
     """
 
     table: str
@@ -47,6 +49,7 @@ class Comparison:
     failures: tuple[str, ...] = ()
     lambdas: tuple[float, ...] = ()
     timed: bool = False
+    trials: Mapping[str, Mapping[Pace, float]] = field(default_factory=dict)
 
     @property
     def published_on(self) -> str | None:
@@ -87,6 +90,7 @@ class Comparison:
                 "published": row.published and dict(zip(SCORES, row.published.three, strict=True)),
                 "had_seen_before": self.seen_before(row),
                 "add_class_seconds": self.add_class_seconds(row),
+                "trials": {str(pace): hiou for pace, hiou in self.trials.get(row.variant.name, {}).items()},
                 "runs": [dict(result) for result in self.results[row.variant.name]],
             }
             for row in self.rows
@@ -112,6 +116,7 @@ def compare(
     own: Own | None = None,
     lambdas: Sequence[float] | None = None,
     timing: bool = False,
+    paces: Paces | None = None,
 ) -> Comparison:
     """Train and score what a table needs, and is not in `out` yet.
 
@@ -130,6 +135,8 @@ def compare(
         lambdas: values of lambda to try on the folds, for rows whose method has one and that do not fix it; the best is
             trained. The recipe's own if None.
         timing: whether to time how long every system takes to know one more class.
+        paces: learning rates and lengths to try on the folds, the same for every row; the best of each row is trained.
+            The recipe's own if None.
 
     Returns:
         the rows that could be run, and the failures of the others; where nothing could be run, that is raised.
@@ -137,8 +144,10 @@ def compare(
     if seeds < 1:
         raise BadUsage(f"A comparison needs at least one seed, got {seeds}.")
     wanted = rows(table, recipe, names, own)
+    if paces is not None and not folds:
+        raise BadUsage("Rates and lengths are chosen on folds of held-out seen classes: give folds, or leave them out.")
     tried = tuple(lambdas or ()) if folds else ()
-    runs = _Runs(recipe, own or {}, out, seeds, folds, tried, timing)
+    runs = _Runs(recipe, own or {}, out, seeds, folds, tried, timing, paces)
     runs.problem(False)  # data that cannot be opened are one error, not one for every row
     rules: dict[Variant, set[str]] = {}
     for row in wanted:
@@ -152,7 +161,10 @@ def compare(
         found = tuple(
             replace(row, rule=runs.decision(row.variant).rule) if calibrates({row.rule}) else row for row in found
         )
-    return Comparison(table, recipe, runs.problem(False), found, results, folds, tuple(runs.told), tried, timing)
+    trials = {variant.name: tried for variant, tried in runs.trials.items()}
+    return Comparison(
+        table, recipe, runs.problem(False), found, results, folds, tuple(runs.told), tried, timing, trials
+    )
 
 
 @dataclass
@@ -166,6 +178,8 @@ class _Runs:
     folds: int
     lambdas: Sequence[float]
     timing: bool
+    paces: Paces | None = None
+    trials: dict[Variant, dict[Pace, float]] = field(default_factory=dict)
     failures: dict[tuple[Variant, Any], JoemError] = field(default_factory=dict)
     _problems: dict[bool, Problem] = field(default_factory=dict)
     _lambdas: dict[Variant, float | None] = field(default_factory=dict)
@@ -183,9 +197,10 @@ class _Runs:
             )
 
     def recipe(self, variant: Variant, seed: int) -> Recipe:
-        """The recipe of one run, with the lambda that the folds chose, once they have."""
+        """The recipe of one run, with the pace and the lambda that the folds chose, once they have."""
         chosen = {"sc_weight": self._lambdas[variant]} if variant in self._lambdas else {}
-        return variant.recipe(self.base, self.own, seed).changed(method=chosen)
+        pace = best_pace(self.trials[variant]) if variant in self.trials else Pace()
+        return pace.recipe(variant.recipe(self.base, self.own, seed)).changed(method=chosen)
 
     def problem(self, every_mask: bool) -> Problem:
         """The data, opened once; the supervised bound's training pictures may show every class."""
@@ -204,9 +219,11 @@ class _Runs:
 
     def results(self, rules: Mapping[Variant, set[str]]) -> dict[str, tuple[Mapping[str, Any], ...]]:
         """The results of the variants that could be run, by name, one entry per seed."""
+        self._try_paces(rules)
         wanted: dict[tuple[Variant, Any], Job] = {}
         tuned = [variant for variant in rules if tunes(variant, self.lambdas)]
-        for variant, used in rules.items():
+        for variant in self._unharmed(rules):
+            used = rules[variant]
             if variant not in tuned:
                 wanted |= self._trainings(variant)
             if self.folds and (variant in tuned or calibrates(used)):  # the others have nothing to choose
@@ -237,12 +254,37 @@ class _Runs:
             for variant in self._unharmed(rules)
         }
 
+    def _try_paces(self, rules: Mapping[Variant, set[str]]) -> None:
+        """Train every variant at every pace on the folds, first all rates, then all lengths with its best rate."""
+        if self.paces is None:
+            return
+        found: dict[Variant, dict[Pace, float]] = {variant: {} for variant in rules}
+        for title in ("trials of rates", "trials of lengths"):
+            tried = {
+                (variant, pace): self._folds(variant, pace).jobs()
+                for variant in self._unharmed(rules)
+                for pace in (self.paces.then(best_pace(found[variant])) if found[variant] else self.paces.first())
+            }
+            wanted = {
+                (variant, (pace, *key)): job for (variant, pace), own in tried.items() for key, job in own.items()
+            }
+            results = jobs.run_all(wanted, title, self.failures)
+            for (variant, pace), own in tried.items():
+                if variant in self._unharmed(rules):
+                    folds = [results[variant, (pace, *key)] for key in own]
+                    found[variant][pace] = score_of_trial(folds, rules[variant])
+        self.trials |= {variant: found[variant] for variant in self._unharmed(rules)}
+
     def _unharmed(self, variants: Mapping[Variant, Any]) -> list[Variant]:
         return [variant for variant in variants if all(variant != failed for failed, _ in self.failures)]
 
-    def _folds(self, variant: Variant) -> Folds:
-        lambdas = self.lambdas if tunes(variant, self.lambdas) else None
-        return Folds(self.recipe(variant, 0), self.problem(False), self.out / variant.name, lambdas, used=self.folds)
+    def _folds(self, variant: Variant, pace: Pace | None = None) -> Folds:
+        """The folds of a variant at the pace that was chosen for it, or at another one with the recipe's own lambda."""
+        lambdas = self.lambdas if pace is None and tunes(variant, self.lambdas) else None
+        recipe = self.recipe(variant, 0) if pace is None else pace.recipe(variant.recipe(self.base, self.own, 0))
+        chosen = best_pace(self.trials[variant]) if pace is None and variant in self.trials else pace
+        folder = self.out / variant.name / ("" if chosen is None else str(chosen))
+        return Folds(recipe, self.problem(False), folder, lambdas, used=self.folds)
 
     def decision(self, variant: Variant) -> Decision:
         """What held-out seen classes chose for a variant, or its recipe's own."""

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from joem import decision, methods
+from joem.calibration import best_pace
 from joem.io import csv_text, write_json, write_text
 from joem.protocols import PublishedScores
 from joem.report import Page
@@ -21,6 +22,9 @@ _CAPTIONS = {
     "of calibrated stacking, whatever the rule.",
     "rules": "hIoU by every rule, for the methods that calibrate; the others decide by NN. Rules compare distances; "
     "docs/concepts/systems.md says what distance is where a method has a classifier.",
+    "trials": "Learning rates and lengths of training, in multiples of the recipe's own, tried on the folds: every "
+    "rate at the first length, then the other lengths with the best rate. The same number of trials for every row; the "
+    "one with a star was trained.",
     "classes": "IoU of every class, the mean over the seeds. Classes with a star are unseen. The first table says what "
     "each had seen before.",
 }
@@ -63,6 +67,8 @@ def _caption(name: str, comparison: Comparison) -> str:
     parameters = list(reversed(decision.parameters()))
     if comparison.lambdas:
         origin += f", and so was lambda, of {', '.join(f'{value:g}' for value in comparison.lambdas)}"
+    if comparison.trials:
+        origin += ", and so were learning rates and lengths, by as many trials for every row"
     if comparison.table == "names":
         return _CAPTIONS[name].format(origin=f"{', '.join(parameters)} and the rule {origin}")
     told = f"{' and '.join(parameters)} {origin}; the rule is the one the method's authors use"
@@ -130,6 +136,19 @@ def class_table(comparison: Comparison) -> Table:
         for label in labels
     ]
     return ["IoU", *(row.title for row in comparison.rows)], body
+
+
+def trial_table(comparison: Comparison) -> Table:
+    """The hIoU on the folds of every rate and length that was tried; the chosen ones carry a star."""
+    paces = list(dict.fromkeys(pace for tried in comparison.trials.values() for pace in tried))
+    paces.sort(key=lambda pace: (pace.length, pace.rate))
+    body = []
+    for row in comparison.rows:
+        tried = comparison.trials[row.variant.name]
+        best = best_pace(tried)
+        cells = [f"{tried[pace]:.1f}{' *' if pace == best else ''}" if pace in tried else "-" for pace in paces]
+        body.append([row.title, *cells])
+    return ["hIoU on the folds", *(f"rate {pace.rate:g}, length {pace.length:g}" for pace in paces)], body
 
 
 def _cost(row: Row, comparison: Comparison) -> str:
@@ -209,6 +228,8 @@ def write(comparison: Comparison, out: Path, command: str) -> list[Path]:
         "rules": rule_table(comparison),
         "classes": class_table(comparison),
     }
+    if comparison.trials:
+        parts["trials"] = trial_table(comparison)
     title = f"{comparison.table} on {comparison.recipe.data.protocol or comparison.recipe.data.kind}"
     page = Page(title, scale(comparison))
     text = [f"# {title}", scale(comparison)]
