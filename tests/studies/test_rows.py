@@ -86,6 +86,9 @@ def test_recipes_of_rows_are_those_of_the_same_family(recipe, tmp_path):
     assert set(studies.load_own("paper-spnet-setting")) == {"spnet-setting", "cagnet", *systems}
     assert set(studies.load_own("paper-joem")) == {"joem", *systems}
     assert set(studies.load_own("official-joem")) == {"joem", *systems}
+    small = studies.load_own("lite", {"model": {"head": {"hidden": 384}}})
+    assert small["zs3net"].model.head.hidden == 384
+    assert small["blend-masks"].model.head is None  # its experts have heads of their own
     assert studies.load_own("lite-joem", {"method": {"r": 7}})["joem"].method.r == 7
 
 

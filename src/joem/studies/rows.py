@@ -102,7 +102,10 @@ def load_own(name: str, changes: Mapping[str, Any] | None = None) -> dict[str, R
         else:
             family = recipes.load(each.partition("-")[0])
             left = [part for part in (*_SHARED, "train") if getattr(plain, part) == getattr(family, part)]
-            found[row] = replace(recipes.load(each, general), **{part: getattr(base, part) for part in left})
+            fitting = general
+            if plain.model.head is None:  # experts have heads of their own
+                fitting = {**general, "model": {k: v for k, v in general.get("model", {}).items() if k != "head"}}
+            found[row] = replace(recipes.load(each, fitting), **{part: getattr(base, part) for part in left})
     return {row: own for row, own in found.items() if not differences(base, own)}
 
 
