@@ -21,6 +21,7 @@ def main() -> None:
     parser.add_argument("--root", required=True)
     parser.add_argument("--protocol", default="voc-zs3-4")
     parser.add_argument("--names", choices=("strict", "all"), default="strict")
+    parser.add_argument("--cache", help="folder of stored maps, as in --train.cache")
     parser.add_argument("--pictures", type=int, default=0, help="evenly spread over val; all if 0")
     given = parser.parse_args()
     conse = {"kind": "conse", "weight": 1.0, "temperature": 0.6, "attention": 8.0}
@@ -29,6 +30,7 @@ def main() -> None:
         {
             "data": {"root": given.root, "protocol": given.protocol},
             "method": {"names": given.names, "experts": [conse]},
+            "train": {"cache": given.cache},
         },
     )
     problem = engine.open_problem(own.data, needed=("val",))
