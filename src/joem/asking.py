@@ -104,16 +104,19 @@ def _grouped(
     """The words of every class, and the text it was asked for with, both by its title."""
     groups: dict[str, tuple[str, ...]] = {}
     texts: dict[str, str] = {}
+    owners: dict[str, str] = {}  # the class of every word
     for name in names:
         words = _words(name, known, vocabulary, notes)
         title = name if name in known.names else described(alternatives(name)[0])[0]
         text = name
-        for other in [each for each, taken in groups.items() if each == title or not set(words).isdisjoint(taken)]:
+        same = {title} | {owners[word] for word in words if word in owners}
+        for other in [each for each in groups if each in same] if not same.isdisjoint(groups) else []:
             shared = next((word for word in words if word in groups[other]), title)
             notes.append(f'"{name}" and "{other}" are one class, "{shared}".')
             words = tuple(dict.fromkeys((*groups.pop(other), *words)))
             text, title = "|".join(dict.fromkeys((*texts.pop(other).split("|"), *text.split("|")))), other
         groups[title], texts[title] = words, text
+        owners |= dict.fromkeys(words, title)
     return groups, texts
 
 
