@@ -103,22 +103,23 @@ class Sweep:
             order = "rise" if parameter.rises else "fall"
             raise BadUsage(f"The grid of {parameter.name} must {order} from value to value, got {list(values)}.")
         self.rule, self.values, self.count = rule, tuple(values), count
-        # Pixels by [0 for their nearest seen class, 1 for their nearest unseen one; for how many values the seen one
-        # wins; truth; label].
-        self._counts = torch.zeros(2, len(values) + 1, count + 1, count, dtype=torch.int64, layout=torch.sparse_coo)
+        # Pixels by [0 for their nearest seen class, 1 for their nearest unseen one; cell], the cells numbered by for how
+        # many values the seen one wins, truth and label.
+        cells = (len(values) + 1) * (count + 1) * count
+        self._counts = torch.zeros(2, cells, dtype=torch.int64, layout=torch.sparse_coo)
 
     def update(self, index: int, ranking: Ranking, truth: Tensor) -> None:
         """Count the pixels of ranked pictures, truth (B,Ho,Wo)."""
         turning = self._sign * decision.get(self.rule).turning(ranking)
         # For how many values the seen class wins: those up to and including the turning point.
         stays = torch.bucketize(turning, turning.new_tensor(self._bounds), right=True)
-        cells, shape = (stays * (self.count + 1) + self._rows(truth)) * self.count, self._counts.shape
+        cells = (stays * (self.count + 1) + self._rows(truth)) * self.count
         for kind, labels in enumerate((ranking.seen, ranking.unseen)):
             if labels.numel() and labels.flatten()[0] >= 0:  # -1: there is no class of this kind
                 # Most neighbours agree, which leaves few to sort.
                 found, pixels = torch.unique_consecutive((cells + labels).flatten(), return_counts=True)
-                indices = torch.stack([torch.full_like(found, kind), *torch.unravel_index(found, shape[1:])])
-                self._counts += torch.sparse_coo_tensor(indices.cpu(), pixels.cpu(), shape, check_invariants=False)
+                places, shape = torch.stack([torch.full_like(found, kind), found]).cpu(), self._counts.shape
+                self._counts += torch.sparse_coo_tensor(places, pixels.cpu(), shape, check_invariants=False)
         self._counts = self._counts.coalesce()
 
     def _rows(self, truth: Tensor) -> Tensor:
@@ -167,7 +168,9 @@ class Sweep:
 
     def _spans(self) -> "_Spans":
         """What was counted: the seen label holds before the turning point, the unseen one from there on."""
-        kind, stays, truth, label = self._counts.indices()
+        kind, cell = self._counts.indices()
+        cell, label = cell // self.count, cell % self.count
+        stays, truth = cell // (self.count + 1), cell % (self.count + 1)
         start, stop = torch.where(kind == 0, 0, stays), torch.where(kind == 0, stays, len(self.values))
         return _Spans(start, stop, truth, label, self._counts.values()).where(truth < self.count)  # without void
 
