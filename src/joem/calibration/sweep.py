@@ -103,8 +103,8 @@ class Sweep:
             order = "rise" if parameter.rises else "fall"
             raise BadUsage(f"The grid of {parameter.name} must {order} from value to value, got {list(values)}.")
         self.rule, self.values, self.count = rule, tuple(values), count
-        # Pixels by [0 for their nearest seen class, 1 for their nearest unseen one; cell], the cells numbered by for how
-        # many values the seen one wins, truth and label.
+        # Pixels by [0 for their nearest seen class, 1 for their nearest unseen one; cell]. The number of a cell is made
+        # of three: for how many values the seen one wins, truth, label.
         cells = (len(values) + 1) * (count + 1) * count
         self._counts = torch.zeros(2, cells, dtype=torch.int64, layout=torch.sparse_coo)
 

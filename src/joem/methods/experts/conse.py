@@ -3,7 +3,7 @@
 What was learned on training pictures says little of things they never show; the classifier has seen them.
 """
 
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import torch
 import torch.nn.functional as F
@@ -14,6 +14,7 @@ from joem.errors import BadUsage
 from joem.methods.experts.expert import Expert, ExpertSettings, Shared, attend, resized
 from joem.methods.experts.names import NamesTeacher
 from joem.methods.experts.view import View
+from joem.models.inference import FusedConv2d, replaced
 from joem.semantics import Semantics
 from joem.settings import Positive, Weight, settings
 from joem.vocabulary import VOID
@@ -52,6 +53,7 @@ class ConSE(Expert):
     meanings: Tensor
     frequencies: Tensor
     batches: Tensor
+    reader: FusedConv2d | None
 
     def __init__(self, settings: ConSESettings, shared: Shared) -> None:
         super().__init__(settings, shared)
@@ -60,6 +62,7 @@ class ConSE(Expert):
         if settings.gate:
             self.register_buffer("frequencies", torch.full((count,), 1 / count))
             self.register_buffer("batches", torch.tensor(0))
+        self.register_module("reader", None)  # a form for inference has one
         # The statistics of the training pixels, for looks to be compared by.
         self.norm = nn.BatchNorm2d(shared.channels[-1], affine=False) if settings.attention else None
 
@@ -109,11 +112,24 @@ class ConSE(Expert):
 
     def _means(self, view: View) -> Tensor:
         """The same without attention."""
-        gated, temperature = self.settings.gate, self.settings.temperature
-        columns = torch.cat([self.meanings, self._rarity()[:, None]], dim=1) if gated else self.meanings
+        temperature = self.settings.temperature
         if self._teacher.many:
-            return self._teacher.read(view, columns, temperature)
-        return (self._teacher.posterior(view, temperature).movedim(1, -1) @ columns).movedim(-1, 1)
+            return self._teacher.read(view, self._columns(), temperature)
+        posterior = self._teacher.posterior(view, temperature)
+        if self.reader is not None:
+            return cast(Tensor, self.reader(posterior))
+        return (posterior.movedim(1, -1) @ self._columns()).movedim(-1, 1)
+
+    def _columns(self) -> Tensor:
+        """What the posterior weighs: the meanings, and the rarities where there is a gate, (N,D)."""
+        return torch.cat([self.meanings, self._rarity()[:, None]], dim=1) if self.settings.gate else self.meanings
+
+    def for_inference(self, teacher: NamesTeacher | None) -> Expert:
+        """With a convolution for the mean, which takes half the time of a matrix product."""
+        quick = super().for_inference(teacher)
+        if self._teacher.many:
+            return quick
+        return replaced(quick, reader=FusedConv2d(self._columns().T[:, :, None, None]))
 
     @property
     def _teacher(self) -> NamesTeacher:
