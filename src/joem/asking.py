@@ -110,7 +110,8 @@ def _grouped(
         title = name if name in known.names else described(alternatives(name)[0])[0]
         text = name
         same = {title} | {owners[word] for word in words if word in owners}
-        for other in [each for each in groups if each in same] if not same.isdisjoint(groups) else []:
+        joined = () if same.isdisjoint(groups) else [each for each in groups if each in same]
+        for other in joined:
             shared = next((word for word in words if word in groups[other]), title)
             notes.append(f'"{name}" and "{other}" are one class, "{shared}".')
             words = tuple(dict.fromkeys((*groups.pop(other), *words)))

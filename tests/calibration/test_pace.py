@@ -11,18 +11,33 @@ from joem.recipe import Recipe
 multiples = st.floats(0.01, 100)
 
 
-@given(multiples, multiples)
-def test_a_pace_changes_every_rate_and_the_length_and_nothing_else(rate, length):
-    base = Recipe()
+@given(multiples, st.integers(1, 500))
+def test_a_pace_changes_every_rate_and_the_length_and_nothing_else(rate, epochs):
+    base, length = Recipe(), epochs / 50
     found = Pace(rate, length).recipe(base)
     for name in ("visual", "semantic", "generator"):
         assert getattr(found.train, name).lr == pytest.approx(rate * getattr(base.train, name).lr)
-    assert found.train.epochs == max(1, round(50 * length))
+    assert found.train.epochs == epochs
     expected = base.to_dict()
     for name in ("visual", "semantic", "generator"):
         expected["train"][name]["lr"] = getattr(found.train, name).lr
     expected["train"]["epochs"] = found.train.epochs
     assert found.to_dict() == expected
+
+
+@given(st.integers(1, 9), st.floats(0.01, 4))
+def test_lengths_are_whole_epochs_or_refused(epochs, length):
+    base = Recipe().changed(train={"epochs": epochs})
+    whole = round(epochs * length)
+    if whole and math.isclose(whole, epochs * length, abs_tol=1e-6):
+        assert Pace(1.0, length).recipe(base).train.epochs == whole
+    else:
+        with pytest.raises(BadUsage, match=f"times {epochs} epochs"):
+            Pace(1.0, length).recipe(base)
+
+
+def test_steps_grow_with_the_length():
+    assert Pace(1.0, 2.5).recipe(Recipe().changed(train={"steps": 40})).train.steps == 100
 
 
 @given(st.lists(multiples, min_size=1, max_size=4, unique=True), st.lists(multiples, min_size=1, max_size=4))

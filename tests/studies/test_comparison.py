@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 
 import pytest
 import yaml
@@ -93,23 +94,46 @@ def test_lambda_is_chosen_on_the_folds_and_then_trained(recipe, tmp_path, traini
 def test_rates_and_lengths_are_tried_alike_for_every_row_and_the_best_are_trained(recipe, tmp_path, trainings):
     options = {"folds": 1, "paces": calibration.Paces((0.5, 1.0), (1.0, 2.0))}
     found = compared(recipe, tmp_path, "joem", "devise", "supervised", **options)
-    assert sorted(trainings) == sorted(["joem", "devise", "supervised"] * 4)  # two rates, another length, the run
+    # Two rates, another length, the run; what sees every mask has the run alone.
+    assert sorted(trainings) == sorted(["joem", "devise"] * 4 + ["supervised"])
+    assert list(found.trials) == ["joem", "devise"]
     for name, tried in found.trials.items():
         assert len(tried) == options["paces"].trials == 3
         best = calibration.best_pace(tried)
         trained = recipes.Recipe.from_dict(found.results[name][0]["recipe"]).train
         assert trained.visual.lr == recipe.train.visual.lr * best.rate
         assert trained.epochs == recipe.train.epochs * best.length
-        assert engine.Model.load(tmp_path / name / "seed-0").recipe.train == trained
-        assert {path.name for path in (tmp_path / name).iterdir()} == {*map(str, tried), "seed-0"}
+        assert engine.Model.load(tmp_path / name / str(best) / "seed-0").recipe.train == trained
+        assert {path.name for path in (tmp_path / name).iterdir()} == {*map(str, tried)}
     files = studies.write(found, tmp_path, "")
     assert "trials" in json.loads(files[-1].read_text())["rows"][0]
     assert "rate 0.5, length 1" in files[1].read_text()
     assert "as many trials for every row" in files[1].read_text()
     compared(recipe, tmp_path, "joem", "devise", "supervised", **options)
-    assert len(trainings) == 12
+    assert len(trainings) == 9
     with pytest.raises(BadUsage, match="chosen on folds"):
         compared(recipe, tmp_path, "joem", folds=0, paces=options["paces"])
+    with pytest.raises(BadUsage, match="no whole number"):  # before anything is trained
+        compared(recipe, tmp_path, "joem", folds=1, paces=calibration.Paces((1.0,), (0.3,)))
+
+
+def test_a_rate_at_which_a_training_fails_scores_nothing(recipe, tmp_path, monkeypatch):
+    train, fast = calibration.choosing.train_in, recipe.train.visual.lr * 50
+
+    def fails(folder, own, problem):
+        if own.train.visual.lr == fast or own.method.name == "devise":
+            raise JoemError("the loss is not a number")
+        return train(folder, own, problem)
+
+    monkeypatch.setattr(calibration.choosing, "train_in", fails)
+    found = compared(recipe, tmp_path, "joem", "devise", folds=1, paces=calibration.Paces((1.0, 50.0)))
+    assert found.trials["joem"][calibration.Pace(50.0)] == -math.inf
+    assert [row.title for row in found.rows] == ["JoEm"]
+    assert found.failures == ("devise: the loss is not a number",)
+    assert [studies.tables.trial_table(found)[1][0][index] for index in (0, 2)] == ["JoEm", "failed"]
+    assert (
+        json.loads(studies.write(found, tmp_path, "")[-1].read_text())["rows"][0]["trials"]["rate-50-length-1"] is None
+    )
 
 
 def test_what_is_done_is_not_done_again(recipe, tmp_path, trainings):

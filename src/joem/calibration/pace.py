@@ -28,8 +28,18 @@ class Pace:
         train = base.train
         optimisers = {name: getattr(train, name) for name in _OPTIMISERS}
         faster = {name: replace(each, lr=each.lr * self.rate) for name, each in optimisers.items()}
-        epochs, steps = max(1, round(train.epochs * self.length)), round(train.steps * self.length)
+        epochs, steps = (self._times(whole) for whole in (train.epochs, train.steps))
         return replace(base, train=replace(train, epochs=epochs, steps=steps, **faster))
+
+    def _times(self, whole: int) -> int:
+        """So many epochs or steps times the length; lengths that come to the same would be no trial."""
+        found = self.length * whole
+        if not math.isclose(found, round(found), abs_tol=1e-6) or (whole and not round(found)):
+            raise BadUsage(
+                f"A length of {self.length:g} times {whole} epochs or steps is {found:g}, no whole number above 0: "
+                "give other lengths, or other --train.epochs."
+            )
+        return round(found)
 
     def __str__(self) -> str:
         """As the folder of its trials is called."""

@@ -1,6 +1,7 @@
 """What becomes of freed memory: a training step on CPU is twice as fast with it, a service must give it back."""
 
 import ctypes
+import math
 import os
 import platform
 from functools import cache
@@ -10,6 +11,7 @@ from pathlib import Path
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
 _GIBIBYTE = 1 << 30
 _CONTAINER = Path("/sys/fs/cgroup")
+_OWN_GROUP = Path("/proc/self/cgroup")
 
 
 def reuse_freed_memory() -> bool:
@@ -38,17 +40,38 @@ def return_freed_memory() -> None:
 
 
 def available_memory() -> int:
-    """Bytes that this process may still take without anything being swapped out; 0 where the system does not tell."""
+    """Bytes that this process may still take without anything being swapped out; 0 where the system does not tell.
+
+    Limits of the first version of control groups are not looked at.
+    """
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
         free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
     except (OSError, ValueError, StopIteration):
         return 0
-    try:  # a container's own limit
-        limit, used = (int((_CONTAINER / name).read_text()) for name in ("memory.max", "memory.current"))
-    except (OSError, ValueError):  # no container, or one without a limit
-        return free
-    return max(0, min(free, limit - used))
+    return int(max(0, min([free, *map(_left_of, _groups())])))
+
+
+def _groups() -> list[Path]:
+    """The control groups that this process is in, the innermost first: of a container, a service or a job of SLURM."""
+    try:
+        lines = _OWN_GROUP.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return []
+    own = next((line.removeprefix("0::/") for line in lines if line.startswith("0::/")), "")
+    folder = _CONTAINER / own
+    return [folder, *(each for each in folder.parents if each.is_relative_to(_CONTAINER))]
+
+
+def _left_of(group: Path) -> float:
+    """How many bytes a control group still lets its processes take; infinite without a limit."""
+    try:
+        limit, used = (int((group / name).read_text()) for name in ("memory.max", "memory.current"))
+        counted = (group / "memory.stat").read_text().split()
+    except (OSError, ValueError):  # no such group, or one without a limit
+        return math.inf
+    told = dict(zip(counted[::2], map(int, counted[1::2]), strict=True))
+    return limit - used + told.get("inactive_file", 0)  # what files were read into memory is given up when needed
 
 
 @cache

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.data import get_worker_info
 
 from joem import data, methods, progress
 from joem.data import Dataset
@@ -21,7 +22,8 @@ from joem.settings import DataSettings
 from joem.vocabulary import VOID, Vocabulary
 
 _LEAST_MEMORY = 1 << 29  # bytes of maps that a training keeps in memory, some two hundred pictures
-_SHARE = 8  # where memory is free, an eighth of it
+_MOST_MEMORY = 4 << 30
+_SHARE = 16  # where memory is free, that part of it: several trainings may begin at once
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,7 @@ class PixelSet:
         self.samples = data.seen_only(dataset, vocabulary, rule)
         self.vocabulary, self.store, self.pixels, self.side, self.seed = vocabulary, store, pixels, side, seed
         self._kept: dict[int, tuple[hypercolumn.Basis, Tensor]] = {}
-        self._free = max(_LEAST_MEMORY, available_memory() // _SHARE)
+        self._taken, self._room = 0, min(max(_LEAST_MEMORY, available_memory() // _SHARE), _MOST_MEMORY)
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -151,8 +153,9 @@ class PixelSet:
         data.guard(labels, self.vocabulary)
         basis = hypercolumn.basis(self.store.maps(self.samples, index), joined=False)
         size = labels.numel() + sum(each.nbytes for each in (basis.fine, *basis.coarse, basis.everywhere))
-        if size <= self._free:
-            self._free -= size
+        room = self._room if get_worker_info() is None else _LEAST_MEMORY  # loading processes live for an epoch
+        if self._taken + size <= room:
+            self._taken += size
             self._kept[index] = basis, labels.to(torch.uint8)
         return basis, labels
 

@@ -1,5 +1,6 @@
 """Training and scoring what a table needs and is not there yet."""
 
+import math
 import statistics
 import time
 from collections.abc import Mapping, Sequence
@@ -36,8 +37,8 @@ class Comparison:
         failures: what could not be run, and why.
         lambdas: the values of lambda that were tried on the folds; none where it is the recipe's own.
         timed: whether it was measured how long one more class takes.
-        trials: what rates and lengths came to on the folds, pace -> mean hIoU by the name of a row's variant; empty
-            where all have their recipe's own.
+        trials: what rates and lengths came to on the folds, pace -> mean hIoU by the name of a row's variant, -inf
+            where no training came to its end; empty where all have their recipe's own.
     """
 
     table: str
@@ -90,7 +91,10 @@ class Comparison:
                 "published": row.published and dict(zip(SCORES, row.published.three, strict=True)),
                 "had_seen_before": self.seen_before(row),
                 "add_class_seconds": self.add_class_seconds(row),
-                "trials": {str(pace): hiou for pace, hiou in self.trials.get(row.variant.name, {}).items()},
+                "trials": {
+                    str(pace): None if hiou == -math.inf else hiou
+                    for pace, hiou in self.trials.get(row.variant.name, {}).items()
+                },
                 "runs": [dict(result) for result in self.results[row.variant.name]],
             }
             for row in self.rows
@@ -125,7 +129,8 @@ def compare(
 
     Args:
         recipe: the data, the words, the encoders and the training that all methods share.
-        out: folder; every run has its own in it, `VARIANT/seed-N`, with its model, training.json and scores.
+        out: folder; every run has its own in it, `VARIANT/seed-N`, with its model, training.json and scores;
+            `VARIANT/PACE/seed-N` where paces were tried.
         table: one of `TABLES`.
         names: the rows to run, by the names of their variants, which are the methods' in "methods"; all if None.
         seeds: how many runs per row, with the seeds 0, 1, ...
@@ -135,8 +140,8 @@ def compare(
         lambdas: values of lambda to try on the folds, for rows whose method has one and that do not fix it; the best is
             trained. The recipe's own if None.
         timing: whether to time how long every system takes to know one more class.
-        paces: learning rates and lengths to try on the folds, the same for every row; the best of each row is trained.
-            The recipe's own if None.
+        paces: learning rates and lengths to try on the folds, the same for every row but those that see every mask;
+            the best of each row is trained. The recipe's own if None.
 
     Returns:
         the rows that could be run, and the failures of the others; where nothing could be run, that is raised.
@@ -152,12 +157,15 @@ def compare(
     rules: dict[Variant, set[str]] = {}
     for row in wanted:
         runs.check(row.variant)
-        rules.setdefault(row.variant, set()).add(row.rule)
+        free = table == "names" and calibrates({row.rule})  # no author of another system says by which rule
+        rules.setdefault(row.variant, set()).update(
+            {rule.name for rule in calibration.candidates()} if free else {row.rule}
+        )
     results = runs.results(rules)
     if not results:
         raise JoemError("Nothing could be run:\n  " + "\n  ".join(runs.told))
     found = tuple(row for row in wanted if row.variant.name in results)
-    if table == "names":  # no author of another system says by which rule these decide
+    if table == "names":
         found = tuple(
             replace(row, rule=runs.decision(row.variant).rule) if calibrates({row.rule}) else row for row in found
         )
@@ -188,13 +196,15 @@ class _Runs:
         self._device = engine.launched(self.base.train).device
 
     def check(self, variant: Variant) -> None:
-        """Refuse a recipe of a row's own that would make it another comparison."""
+        """Refuse a recipe of a row's own that would make it another comparison, and lengths that it cannot have."""
         source = variant.source or variant.method
         for section in differences(self.base, self.own.get(source, self.base)):
             raise BadUsage(
                 f"The recipe of {source} has other settings of {section!r} than the one that all rows share: only "
                 "'method', 'train' and 'decision' may differ in a comparison."
             )
+        for length in () if self.paces is None else self.paces.lengths:
+            Pace(length=length).recipe(self.own.get(source, self.base))
 
     def recipe(self, variant: Variant, seed: int) -> Recipe:
         """The recipe of one run, with the pace and the lambda that the folds chose, once they have."""
@@ -255,25 +265,33 @@ class _Runs:
         }
 
     def _try_paces(self, rules: Mapping[Variant, set[str]]) -> None:
-        """Train every variant at every pace on the folds, first all rates, then all lengths with its best rate."""
+        """Train every variant at every pace on the folds, first all rates, then all lengths with its best rate.
+
+        A pace at which a training fails, as too high a rate may make it, scores nothing; a variant fails if all do.
+        """
         if self.paces is None:
             return
-        found: dict[Variant, dict[Pace, float]] = {variant: {} for variant in rules}
+        found: dict[Variant, dict[Pace, float]] = {
+            variant: {} for variant in rules if not methods.get(variant.method).sees_every_mask
+        }
         for title in ("trials of rates", "trials of lengths"):
             tried = {
                 (variant, pace): self._folds(variant, pace).jobs()
-                for variant in self._unharmed(rules)
-                for pace in (self.paces.then(best_pace(found[variant])) if found[variant] else self.paces.first())
+                for variant, scores in found.items()
+                for pace in (self.paces.then(best_pace(scores)) if scores else self.paces.first())
             }
-            wanted = {
-                (variant, (pace, *key)): job for (variant, pace), own in tried.items() for key, job in own.items()
-            }
-            results = jobs.run_all(wanted, title, self.failures)
+            failed: dict[tuple[Variant, Pace, Any], JoemError] = {}
+            wanted = {(*trial, key): job for trial, own in tried.items() for key, job in own.items()}
+            results = jobs.run_all(wanted, title, failed)
             for (variant, pace), own in tried.items():
-                if variant in self._unharmed(rules):
-                    folds = [results[variant, (pace, *key)] for key in own]
-                    found[variant][pace] = score_of_trial(folds, rules[variant])
-        self.trials |= {variant: found[variant] for variant in self._unharmed(rules)}
+                folds = [results.get((variant, pace, key)) for key in own]
+                done = [fold for fold in folds if fold is not None]
+                found[variant][pace] = score_of_trial(done, rules[variant]) if done == folds else -math.inf
+            for (variant, *trial), error in failed.items():
+                if isinstance(error, BadUsage) or max(found[variant].values()) == -math.inf:
+                    self.failures[variant, tuple(trial)] = error
+            found = {variant: found[variant] for variant in self._unharmed(found)}
+        self.trials |= found
 
     def _unharmed(self, variants: Mapping[Variant, Any]) -> list[Variant]:
         return [variant for variant in variants if all(variant != failed for failed, _ in self.failures)]
@@ -282,9 +300,7 @@ class _Runs:
         """The folds of a variant at the pace that was chosen for it, or at another one with the recipe's own lambda."""
         lambdas = self.lambdas if pace is None and tunes(variant, self.lambdas) else None
         recipe = self.recipe(variant, 0) if pace is None else pace.recipe(variant.recipe(self.base, self.own, 0))
-        chosen = best_pace(self.trials[variant]) if pace is None and variant in self.trials else pace
-        folder = self.out / variant.name / ("" if chosen is None else str(chosen))
-        return Folds(recipe, self.problem(False), folder, lambdas, used=self.folds)
+        return Folds(recipe, self.problem(False), self._paced(variant, pace), lambdas, used=self.folds)
 
     def decision(self, variant: Variant) -> Decision:
         """What held-out seen classes chose for a variant, or its recipe's own."""
@@ -330,7 +346,12 @@ class _Runs:
         return Job(self._folder(variant, 0) / "new-class.json", {"recipe": self.recipe(variant, 0).identity()}, work)
 
     def _folder(self, variant: Variant, seed: int) -> Path:
-        return self.out / variant.name / f"seed-{seed}"
+        return self._paced(variant) / f"seed-{seed}"
+
+    def _paced(self, variant: Variant, pace: Pace | None = None) -> Path:
+        """The folder of what is trained at a pace, by default the one that the folds chose."""
+        chosen = best_pace(self.trials[variant]) if pace is None and variant in self.trials else pace
+        return self.out / variant.name / ("" if chosen is None else str(chosen))
 
     def _model(self, variant: Variant, seed: int) -> tuple[Model, Problem]:
         problem = self.problem(methods.get(variant.method).sees_every_mask)

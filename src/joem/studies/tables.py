@@ -1,5 +1,6 @@
 """Tables of a comparison for people (HTML, Markdown), papers (LaTeX) and programs (CSV, JSON)."""
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -23,8 +24,9 @@ _CAPTIONS = {
     "rules": "hIoU by every rule, for the methods that calibrate; the others decide by NN. Rules compare distances; "
     "docs/concepts/systems.md says what distance is where a method has a classifier.",
     "trials": "Learning rates and lengths of training, in multiples of the recipe's own, tried on the folds: every "
-    "rate at the first length, then the other lengths with the best rate. The same number of trials for every row; the "
-    "one with a star was trained.",
+    "rate at the first length, then the other lengths with the best rate. The same number of trials for every row but "
+    "those that see every mask, which have none; the one with a star was trained. Where it is the first or the last of "
+    "the rates or lengths, one beyond might be better.",
     "classes": "IoU of every class, the mean over the seeds. Classes with a star are unseen. The first table says what "
     "each had seen before.",
 }
@@ -45,9 +47,20 @@ def scale(comparison: Comparison) -> str:
     head = recipe.model.head.name if recipe.model.head else "experts"
     return (
         f"{published} These runs: {head} on {recipe.model.backbone}, crops of "
-        f"{recipe.data.crop} pixels, {recipe.train.epochs} epochs per stage of batches of {recipe.train.batch_size}, "
+        f"{recipe.data.crop} pixels, {_epochs(comparison)} epochs per stage of batches of {recipe.train.batch_size}, "
         f"on {len(comparison.problem.train)} training pictures before the unseen ones are left out, words from "
         f"{recipe.semantics.vectors}.{_other_lengths(comparison)} Compare orders, not values.{failed}"
+    )
+
+
+def _epochs(comparison: Comparison) -> str:
+    """What one stage of every row lasts: one number where it is the same for all."""
+    found = {row.title: comparison.results[row.variant.name][0]["recipe"]["train"]["epochs"] for row in comparison.rows}
+    if len(set(found.values())) == 1:
+        return str(next(iter(found.values())))
+    return " or ".join(
+        f"{epochs} ({', '.join(title for title, own in found.items() if own == epochs)})"
+        for epochs in sorted(set(found.values()))
     )
 
 
@@ -68,7 +81,7 @@ def _caption(name: str, comparison: Comparison) -> str:
     if comparison.lambdas:
         origin += f", and so was lambda, of {', '.join(f'{value:g}' for value in comparison.lambdas)}"
     if comparison.trials:
-        origin += ", and so were learning rates and lengths, by as many trials for every row"
+        origin += ", and so were learning rates and lengths, by as many trials for every row that sees seen masks alone"
     if comparison.table == "names":
         return _CAPTIONS[name].format(origin=f"{', '.join(parameters)} and the rule {origin}")
     told = f"{' and '.join(parameters)} {origin}; the rule is the one the method's authors use"
@@ -144,11 +157,16 @@ def trial_table(comparison: Comparison) -> Table:
     paces.sort(key=lambda pace: (pace.length, pace.rate))
     body = []
     for row in comparison.rows:
-        tried = comparison.trials[row.variant.name]
-        best = best_pace(tried)
-        cells = [f"{tried[pace]:.1f}{' *' if pace == best else ''}" if pace in tried else "-" for pace in paces]
-        body.append([row.title, *cells])
+        tried = comparison.trials.get(row.variant.name)
+        if tried is not None:
+            best = best_pace(tried)
+            cells = [_tried(tried[pace], pace == best) if pace in tried else "-" for pace in paces]
+            body.append([row.title, *cells])
     return ["hIoU on the folds", *(f"rate {pace.rate:g}, length {pace.length:g}" for pace in paces)], body
+
+
+def _tried(hiou: float, best: bool) -> str:
+    return "failed" if hiou == -math.inf else f"{hiou:.1f}{' *' if best else ''}"
 
 
 def _cost(row: Row, comparison: Comparison) -> str:
