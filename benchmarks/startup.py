@@ -31,7 +31,7 @@ def cpu_seconds(words: list[str]) -> float:
     with tempfile.TemporaryDirectory() as folder:
         ending = [folder] if words[-1] == "--out" else []
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # or every start compiles what is kept else
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # it makes every start compile anew
         subprocess.run([sys.executable, *words, *ending], check=True, capture_output=True, env=environment)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
